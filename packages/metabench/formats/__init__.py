@@ -1,0 +1,1 @@
+"""Files that recordings and results live in, one module a format."""

@@ -1,0 +1,205 @@
+"""An optimizer against a recording, on a simulated clock. Here live the rules of asking.
+
+- A new configuration costs what its evaluation cost when it was recorded, failures included; a revisit is answered at no cost.
+- Values are taken by equality (64.0 is 64). What is illegal, malformed or NaN is answered with +inf, at no cost.
+- An evaluation that starts before the end counts; it counts at the end if it ends later.
+- Calls of any kind are capped: an optimizer that re-asks for ever, or proposes only illegal points, ends.
+- The end is a `Stop`, a BaseException that `except Exception` does not swallow, and every later call raises it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .errors import UserError
+from .recording import Recording
+from .searchspace import Searchspace
+
+Optimizer = Callable[["Func", Searchspace], Any]
+
+
+class Stop(BaseException):
+    """The budget is spent. Not an Exception, so that an optimizer's `except Exception` does not keep it running."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run ends; None means no limit of that kind.
+
+    Attributes:
+        seconds: simulated seconds of evaluation.
+        evaluations: new configurations, failures included.
+        calls: calls of any kind; by default 10 n + 1,000 for a space of n configurations.
+    """
+
+    seconds: float | None = None
+    evaluations: int | None = None
+    calls: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "evaluations", "calls"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UserError(f"a budget of {value} {name} allows nothing; it must be positive")
+
+
+@dataclass
+class Trace:
+    """What happened in one run.
+
+    Attributes:
+        rows: int64 (k,), the new configurations in the order they were evaluated, as rows of the recording's space.
+        times: float64 (k,), simulated seconds at which each evaluation ended.
+        calls, illegal, revisits: how often the optimizer asked, in all, for what is no configuration, for what it had.
+        ended: "budget" | "evaluations" | "calls" | "exhausted" (the whole space was seen) | "returned" | "error".
+        error: what the optimizer raised, if it ended so.
+        overhead: CPU seconds of the optimizer's own code and of the replay around it.
+    """
+
+    recording: str
+    optimizer: str
+    seed: int
+    rows: np.ndarray
+    times: np.ndarray
+    calls: int
+    illegal: int
+    revisits: int
+    ended: str
+    error: str = ""
+    overhead: float = 0.0
+
+
+@dataclass
+class Session:
+    """One run's state: the clock, what was seen, what is left. `ask` is the only way in."""
+
+    recording: Recording
+    limits: Limits = Limits()
+    rows: list[int] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    calls: int = 0
+    illegal: int = 0
+    revisits: int = 0
+    ended: str = ""
+
+    def __post_init__(self) -> None:
+        self._find = self.recording.space.find
+        self._losses = self.recording.losses
+        self._costs = self.recording.costs
+        self._seen: set[int] = set()
+        self._clock = 0.0
+        size = len(self.recording.space)
+        self._most_seconds = math.inf if self.limits.seconds is None else self.limits.seconds
+        self._most_evaluations = min(self.limits.evaluations or size, size)
+        self._most_calls = self.limits.calls or 10 * size + 1_000
+
+    def ask(self, configuration: Sequence[Any]) -> float:
+        """The loss of a configuration, lower is better; +inf for a failure and for what is no configuration.
+
+        Raises:
+            Stop: the run is over, now and for every later call.
+        """
+        if self.ended or self._is_over():
+            raise Stop(self.ended)
+        self.calls += 1
+        row = self._find(configuration)
+        if row is None:
+            self.illegal += 1
+            return math.inf
+        if row in self._seen:
+            self.revisits += 1
+        else:
+            self._seen.add(row)
+            self._clock = min(self._clock + float(self._costs[row]), self._most_seconds)
+            self.rows.append(row)
+            self.times.append(self._clock)
+        return float(self._losses[row])
+
+    def _is_over(self) -> bool:
+        if self._clock >= self._most_seconds:
+            self.ended = "budget"
+        elif len(self.rows) >= self._most_evaluations:
+            self.ended = "exhausted" if len(self.rows) == len(self.recording.space) else "evaluations"
+        elif self.calls >= self._most_calls:
+            self.ended = "calls"
+        return bool(self.ended)
+
+    @property
+    def spent_fraction(self) -> float:
+        """How much of the budget is spent, 0 to 1: the largest of the limits' fractions."""
+        return min(1.0, max(self._clock / self._most_seconds, len(self.rows) / self._most_evaluations))
+
+    def trace(self, optimizer: str = "", seed: int = 0, error: str = "", overhead: float = 0.0) -> Trace:
+        """The run so far, as a record."""
+        rows, times = np.array(self.rows, dtype=np.int64), np.array(self.times, dtype=np.float64)
+        ended = self.ended or ("error" if error else "returned")
+        counts = (self.calls, self.illegal, self.revisits)
+        return Trace(self.recording.name, optimizer, seed, rows, times, *counts, ended, error, overhead)
+
+
+class Func:
+    """What an optimizer sees as `func`: it can ask, and see how much of its budget is spent, and nothing else."""
+
+    __slots__ = ("_ask", "_fraction")
+
+    def __init__(self, session: Session) -> None:
+        self._ask = session.ask
+        self._fraction = lambda: session.spent_fraction
+
+    def __call__(self, configuration: Sequence[Any], check_restrictions: bool = True) -> float:
+        """The loss of a configuration, lower is better; +inf if it failed or is no valid configuration."""
+        return self._ask(configuration)
+
+    eval = __call__
+
+    def eval_all(self, configurations: Sequence[Sequence[Any]], check_restrictions: bool = True) -> list[float]:
+        """The losses of several configurations, asked one after the other."""
+        return [self._ask(c) for c in configurations]
+
+    @property
+    def budget_spent_fraction(self) -> float:
+        """How much of the budget is spent, 0 to 1."""
+        return self._fraction()
+
+
+def replay(
+    optimizer: Optimizer, recording: Recording, limits: Limits | None = None, seed: int = 0, name: str = ""
+) -> Trace:
+    """Run a trusted optimizer, in this process, against a recording.
+
+    The global generators of `random` and `numpy.random` are seeded for the run and restored after it, so that a seed decides the
+    trace even of an optimizer that draws from them. What the optimizer raises ends its run and is kept in the trace.
+    """
+    session = Session(recording, limits or Limits())
+    searchspace = Searchspace(recording.space, seed)
+    error = ""
+    started = time.process_time()
+    with global_seed(seed):
+        try:
+            optimizer(Func(session), searchspace)
+        except Stop:
+            pass
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+    return session.trace(name, seed, error, time.process_time() - started)
+
+
+@contextlib.contextmanager
+def global_seed(seed: int) -> Iterator[None]:
+    """Seed Python's and NumPy's global generators inside the block, and put them back as they were after it."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
