@@ -2,10 +2,11 @@
 
 A T1 file states restrictions and value lists as Python text ("KWG % ((MDIMC * NDIMC)/MDIMA) == 0", "[2**i for i in range(6)]").
 The text is data from a stranger, so it is never handed to a bare eval: it is parsed, every node must be on the list below (no
-attribute, no subscript, no keyword, only the named functions), and only then compiled, with those functions as its only globals.
+attribute, no subscript, no keyword, only the named functions), and only then compiled, with those functions as its only
+globals.
 
-`compile_row` evaluates one configuration, with Python's own meaning: the reference. `evaluate_columns` evaluates all configurations
-at once in NumPy: the fast path, which declines what it could get wrong (`NotVectorizable`).
+`compile_row` evaluates one configuration, with Python's own meaning: the reference. `evaluate_columns` evaluates all
+configurations at once in NumPy: the fast path, which declines what it could get wrong (`NotVectorizable`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A recording: a search space that was measured whole on one device, with value, cost and status of every configuration.
 
 Costs are seconds of one evaluation with everything that it took: compilation, verification, all kernel runs, framework. They
-are what an optimizer pays on the simulated clock (SCORES page: section on the data of a space).
+are what an optimizer pays on the simulated clock (docs/scoring.md, "The data of a space").
 """
 
 from __future__ import annotations

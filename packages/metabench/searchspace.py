@@ -50,7 +50,7 @@ class Searchspace:
         """Row of a configuration, None if it is not valid."""
         return self._space.find(param_config)
 
-    def get_param_configs_at_indices(self, indices: Sequence[int]) -> list[Configuration]:
+    def get_param_configs_at_indices(self, indices: Sequence[int] | np.ndarray) -> list[Configuration]:
         """Configurations of some rows."""
         return [self.list[i] for i in indices]
 

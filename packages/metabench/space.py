@@ -1,8 +1,8 @@
 """A search space: parameters, restrictions, and the valid configurations as a table of value indices.
 
-The table is enumerated once, parameter by parameter, each restriction applied as soon as the parameters it reads are placed, so
-that the Cartesian product (22 million for hotspot) is never laid out. Rows are in lexicographic order, the first parameter slowest;
-a configuration is named by its row everywhere else in metabench.
+The table is enumerated once, parameter by parameter, each restriction applied as soon as the parameters it reads are placed,
+so that the Cartesian product (22 million for hotspot) is never laid out. Rows are in lexicographic order, the first
+parameter slowest; a configuration is named by its row everywhere else in metabench.
 """
 
 from __future__ import annotations

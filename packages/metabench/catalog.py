@@ -1,0 +1,90 @@
+"""Recordings by name: the bundled ones, and those of a benchmark hub in a folder.
+
+A bundled recording is kernels/KERNEL/recordings/DEVICE.json.gz, called "KERNEL/DEVICE". In a hub (the community's benchmark_hub,
+or any folder laid out like it) it is cachefiles/KERNEL/DEVICE.json.gz, with the space's definition in kernels/KERNEL.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from . import kernel
+from .errors import UserError, choose
+from .formats import kernel_tuner
+from .recording import Recording
+from .space import Space
+
+_SUFFIXES = (".json.gz", ".json")
+
+
+def available(root: Path | str | None = None) -> dict[str, Path]:
+    """{name: file} of all recordings, bundled or under a hub's folder.
+
+    Raises:
+        UserError: `root` is no folder.
+    """
+    if root is None:
+        folders = [kernel.find(name).recordings() for name in kernel.available()]
+        return {f"{f.parent.name}/{_stem(p)}": p for f in folders for p in _files(f)}
+    hub = Path(root).expanduser()
+    if not hub.is_dir():
+        raise UserError(
+            f"{hub} is no folder; spaces.root must name a benchmark hub: a folder with cachefiles/ and kernels/"
+        )
+    base = hub / "cachefiles" if (hub / "cachefiles").is_dir() else hub
+    return {
+        f"{folder.name}/{_stem(p)}": p for folder in sorted(base.iterdir()) if folder.is_dir() for p in _files(folder)
+    }
+
+
+def select(names: str | Iterable[str], root: Path | str | None = None) -> list[Recording]:
+    """Load recordings.
+
+    Args:
+        names: each a recording ("gemm/avx2"), a kernel (all its recordings: "gemm"), "all", or the path of a file.
+        root: a benchmark hub's folder; None for the bundled recordings.
+
+    Raises:
+        UserError: an unknown name (the allowed ones are listed), or a file that cannot be read.
+    """
+    names = [names] if isinstance(names, str) else list(names)
+    there = available(root)
+    files: dict[Path, None] = {}
+    for name in names:
+        files |= dict.fromkeys(_match(name, there))
+    return [read(path) for path in files]
+
+
+def read(path: Path) -> Recording:
+    """Load one recording, in the space of its kernel's definition where that lies beside it."""
+    definition = _definition(path)
+    return kernel_tuner.read(path, Space.from_t1(definition) if definition else None)
+
+
+def _match(name: str, there: dict[str, Path]) -> list[Path]:
+    if name.endswith(_SUFFIXES):
+        return [Path(name).expanduser()]
+    if name == "all":
+        return list(there.values())
+    if of_kernel := [path for key, path in there.items() if key.split("/")[0] == name]:
+        return of_kernel
+    return [there[choose(name, there, "recording")]]
+
+
+def _definition(path: Path) -> Path | None:
+    folder = path.resolve().parent
+    beside = (
+        folder.parent / "space.json"
+        if folder.name == "recordings"
+        else folder.parents[1] / "kernels" / f"{folder.name}.json"
+    )
+    return beside if beside.is_file() else None
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.glob("*.json*") if p.name.endswith(_SUFFIXES) and not _stem(p).endswith("_T4"))
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".json")
