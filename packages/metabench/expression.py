@@ -113,12 +113,11 @@ def evaluate_columns(node: ast.AST, columns: Mapping[str, np.ndarray]) -> Any:
         case ast.Name(id=name) if name in columns and columns[name].dtype.kind in "if":
             return columns[name]
         case ast.BoolOp(op=op, values=values):
-            # Only truth matters: the caller asks whether the restriction holds, so `a or b` may yield a truth value.
-            join = np.logical_and if isinstance(op, ast.And) else np.logical_or
-            parts = [_truth(evaluate_columns(value, columns)) for value in values]
-            result = parts[0]
-            for part in parts[1:]:
-                result = join(result, part)
+            # As in Python, `a or b` is one of its operands, not a truth value: x - (x and y) must come out right.
+            *others, result = [evaluate_columns(value, columns) for value in values]
+            for part in reversed(others):
+                pair = (result, part) if isinstance(op, ast.And) else (part, result)
+                result = np.where(_truth(part), *pair)
             return result
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return np.logical_not(_truth(evaluate_columns(operand, columns)))
