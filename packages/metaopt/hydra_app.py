@@ -1,0 +1,53 @@
+"""A verb as a Hydra app: where its configuration lies, where its results go, how its errors are shown."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from metabench import results
+from metabench.errors import UserError
+
+Verb = Callable[[DictConfig, Path], str]
+"""A run: (configuration, output folder) -> the last line, without the folder."""
+
+
+def configs() -> Path:
+    """The Hydra tree: at the top of a checkout, inside the installed package otherwise."""
+    here = Path(__file__).resolve().parent
+    installed, checkout = here / "_configs", here.parents[1] / "configs"
+    return installed if installed.is_dir() else checkout
+
+
+def launch(verb: str, run: Verb, arguments: list[str]) -> int:
+    """Run a verb under Hydra with the given command-line arguments; returns the exit code."""
+
+    def job(config: DictConfig) -> None:
+        _job(verb, run, config)
+
+    sys.argv = [f"metaopt {verb}", *arguments]
+    hydra.main(version_base="1.3", config_path=str(configs()), config_name=verb)(job)()
+    return 0
+
+
+def _job(verb: str, run: Verb, config: DictConfig) -> None:
+    state = HydraConfig.get()
+    out = Path(state.runtime.output_dir).resolve()
+    try:
+        results.write_provenance(out, f"metaopt {verb}", OmegaConf.to_container(config, resolve=True))
+        print(f"{out}  {run(config, out)}")
+    except UserError as error:
+        if state.mode == RunMode.MULTIRUN:
+            # The other jobs of the sweep go on; Hydra makes the exit code, this job's log keeps the reason.
+            logging.getLogger(__name__).exception("job %s failed", state.job.num)
+            print(f"metaopt {verb} {' '.join(state.overrides.task)}: {error}", file=sys.stderr)
+            raise
+        print(f"metaopt: {error}", file=sys.stderr)
+        raise SystemExit(2) from error

@@ -1,0 +1,71 @@
+"""metaopt spaces list | show: what is in the catalog, and what one recording or definition holds."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from metabench import catalog, results
+from metabench.baseline import baseline
+from metabench.errors import UserError
+from metabench.files import read_json
+from metabench.recording import Recording
+from metabench.space import Space
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point of the verb."""
+    parser = argparse.ArgumentParser(prog="metaopt spaces", description=__doc__)
+    parser.add_argument("--root", help="folder of a benchmark hub; without it, the bundled recordings")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="names of the recordings")
+    commands.add_parser("show", help="one recording or T1 definition").add_argument("name", help="a name, or a file")
+    options = parser.parse_args(arguments)
+    if options.command == "list":
+        print("\n".join(catalog.available(options.root)))
+    else:
+        print(describe(options.name, options.root))
+    return 0
+
+
+def describe(name: str, root: str | None) -> str:
+    """Facts on a recording (or on each of a kernel's), or on a T1 definition."""
+    if name.endswith((".json", ".json.gz")) and "ConfigurationSpace" in read_json(Path(name)):
+        return describe_space(Space.from_t1(name))
+    return "\n\n".join(describe_recording(r) for r in catalog.select(name, root))
+
+
+def describe_space(space: Space) -> str:
+    """Parameters, restrictions and sizes."""
+    rows = [
+        [n, len(v), ", ".join(map(str, v[:8])) + (", ..." if len(v) > 8 else "")]
+        for n, v in zip(space.names, space.values, strict=True)
+    ]
+    lines = [results.text_table(["parameter", "values", ""], rows), ""]
+    lines += [f"restriction: {r.text}" for r in space.restrictions]
+    return "\n".join([*lines, f"{space.cartesian_size:,} configurations, {len(space):,} of them valid"])
+
+
+def describe_recording(recording: Recording) -> str:
+    """Space, best and median value, budget, hardness."""
+    lines = [recording.name, "=" * len(recording.name), describe_space(recording.space)]
+    lines += [f"{recording.failures} failed", f"optimum {recording.optimum:.4g} {recording.unit}"]
+    best = recording.space.describe(int(recording.losses.argmin()))
+    lines += [
+        f"   at {', '.join(f'{k}={v}' for k, v in best.items())}",
+        f"median {recording.median:.4g} {recording.unit}",
+    ]
+    try:
+        base = baseline(recording)
+    except UserError as error:
+        return "\n".join([*lines, f"no budget: {error}"])
+    lines.append(f"budget {base.end:.4g} s, {base.evaluations:.1f} evaluations of mean cost")
+    near = [f"{(recording.losses <= _within(recording, share)).sum()} within {share:.0%}" for share in (0.05, 0.1)]
+    return "\n".join([*lines, f"hardness: {', '.join(near)} of the optimum"])
+
+
+def _within(recording: Recording, share: float) -> float:
+    best = float(recording.losses.min())
+    return best + share * float(np.abs(best))
