@@ -6,8 +6,12 @@ top of a checkout and inside the installed package; `root` finds it in both.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
+import platform
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -69,3 +73,29 @@ class Kernel:
     def tuned(self) -> Path:
         """Folder of the tuned entries that come with the kernel (it may not exist)."""
         return self.folder / "tuned"
+
+
+def cpu_device(flags: Iterable[str] = ()) -> str:
+    """The device under which a kernel tuned on this processor is kept: its model, and the instruction sets asked for.
+
+    Model names of virtual machines say little ("Intel Xeon Processor"), so the family and model numbers belong to it:
+    "intel-xeon-processor-6-143-march-native".
+
+    Args:
+        flags: the compiler's flags, of which those that choose instructions ("-m...") count.
+    """
+    chosen = [flag for flag in flags if flag.startswith("-m")]
+    return re.sub(r"[^a-z0-9]+", "-", " ".join([_processor(), *chosen]).lower()).strip("-")
+
+
+@functools.cache
+def _processor() -> str:
+    """Model name, family and model number as Linux tells them; elsewhere what Python knows."""
+    try:
+        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    except OSError:
+        lines = []
+    facts = {key.strip(): value.strip() for key, _, value in reversed(lines)}  # reversed: the first core's win
+    known = " ".join(facts[key] for key in ("model name", "cpu family", "model") if key in facts)
+    name = known or platform.processor() or platform.machine()
+    return re.sub(r"\((R|TM|C)\)|\bCPU\b|@.*?Hz", " ", name, flags=re.IGNORECASE)
