@@ -11,7 +11,7 @@ import importlib.util
 import json
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -75,27 +75,30 @@ class Kernel:
         return self.folder / "tuned"
 
 
-def cpu_device(flags: Iterable[str] = ()) -> str:
-    """The device under which a kernel tuned on this processor is kept: its model, and the instruction sets asked for.
-
-    Model names of virtual machines say little ("Intel Xeon Processor"), so the family and model numbers belong to it:
-    "intel-xeon-processor-6-143-march-native".
+def cpu_device(flags: Iterable[str] = ("-march=native",)) -> str:
+    """The device under which a kernel tuned on this processor is kept: its model and vector set, "amd-epyc-7b13-avx2".
 
     Args:
-        flags: the compiler's flags, of which those that choose instructions ("-m...") count.
+        flags: the compiler's flags. With -march=native, or none that choose instructions, the vector set is the widest
+            that the processor has; other flags of that kind are named themselves: "amd-epyc-7b13-msse4.2".
     """
-    chosen = [flag for flag in flags if flag.startswith("-m")]
-    return re.sub(r"[^a-z0-9]+", "-", " ".join([_processor(), *chosen]).lower()).strip("-")
+    chosen = [flag for flag in flags if flag.startswith("-m") and flag != "-march=native"]
+    info = _cpuinfo()
+    model = info.get("model name") or platform.processor() or platform.machine()
+    return re.sub(r"[^a-z0-9.]+", "-", " ".join([model, *(chosen or [_vectors(info)])]).lower()).strip("-")
+
+
+def _vectors(info: Mapping[str, str]) -> str:
+    there = {*info.get("flags", "").split(), *info.get("Features", "").split()}
+    names = {"avx512f": "avx512", "avx2": "avx2", "sse4_2": "sse4.2", "asimd": "neon"}
+    return next((name for flag, name in names.items() if flag in there), platform.machine().lower())
 
 
 @functools.cache
-def _processor() -> str:
-    """Model name, family and model number as Linux tells them; elsewhere what Python knows."""
+def _cpuinfo() -> dict[str, str]:
+    """The first core's entries of /proc/cpuinfo; empty where there is none."""
     try:
-        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
-        lines = []
-    facts = {key.strip(): value.strip() for key, _, value in reversed(lines)}  # reversed: the first core's win
-    known = " ".join(facts[key] for key in ("model name", "cpu family", "model") if key in facts)
-    name = known or platform.processor() or platform.machine()
-    return re.sub(r"\((R|TM|C)\)|\bCPU\b|@.*?Hz", " ", name, flags=re.IGNORECASE)
+        return {}
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
