@@ -1,0 +1,12 @@
+"""Learned optimizers for PyTorch, with step kernels that tuners tune.
+
+    from lopt import SmallFCLOpt
+    opt = SmallFCLOpt(model.parameters(), weights="random:0")
+    loss.backward(); opt.step()
+
+The mathematics is in `lopt.features` and `lopt.optim`, one file per optimizer; how a step is carried out in `lopt.step`.
+"""
+
+from .models import MLP as MLP
+from .models import SmallFCWeights as SmallFCWeights
+from .optim import SmallFCLOpt as SmallFCLOpt

@@ -1,0 +1,3 @@
+"""The optimizers, one file each."""
+
+from .small_fc import SmallFCLOpt as SmallFCLOpt

@@ -1,0 +1,231 @@
+"""What every learned optimizer owes torch.optim: closures, groups, odd gradients, state that survives a save.
+
+A learned optimizer derives from `LearnedOptimizer` and writes two methods, `init_state` (one parameter's state) and
+`update` (one group's step). Everything here is independent of the mathematics.
+
+State is made when a parameter is added, not at its first gradient: every rank of a distributed job, and every checkpoint,
+then has the same keys whatever happened to have a gradient. State is float32 for half-precision parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..step.reference import Gradient
+
+NONFINITE = ("skip", "raise", "propagate")
+# The largest gradient whose square float32 holds: beyond it the second moment is infinite, which is as bad as a NaN.
+LARGEST_GRADIENT = 1.8446e19
+
+
+@dataclass
+class Slot:
+    """One parameter in one step."""
+
+    param: Tensor
+    grad: Gradient
+    state: dict[str, Any]
+    name: str
+
+
+class LearnedOptimizer(torch.optim.Optimizer):
+    """Base of the learned optimizers; see the module docstring.
+
+    `defaults` go into every param group and into `state_dict` (plain numbers and tensors); `options` hold for the whole
+    optimizer and stay out of it; `group_options` are per group and stay out of it (meta-weights, layout).
+    """
+
+    group_options: tuple[str, ...] = ("weights", "layout")
+
+    def __init__(
+        self,
+        params: Any,
+        defaults: dict[str, Any],
+        *,
+        options: dict[str, Any],
+        group_options: dict[str, Any],
+    ) -> None:
+        if options["nonfinite"] not in NONFINITE:
+            raise ValueError(f"nonfinite={options['nonfinite']!r}: choose one of {', '.join(NONFINITE)}")
+        self.options = options
+        self._group_defaults = group_options
+        self._group_values: list[dict[str, Any]] = []
+        super().__init__(params, defaults)
+
+    # ---- what a learned optimizer writes -------------------------------------------------------------------------
+
+    def init_state(self, p: Tensor, group: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        """The state of one parameter before its first step."""
+        raise NotImplementedError
+
+    def update(self, group: dict[str, Any], values: dict[str, Any], slots: list[Slot], ok: Tensor | None) -> None:
+        """One step of all parameters of a group that have a gradient, in place. ok is False in a skipped step."""
+        raise NotImplementedError
+
+    def prepare_group(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Check one group's options and load its meta-weights."""
+        return values
+
+    # ---- torch.optim ---------------------------------------------------------------------------------------------
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, at any time; the group may override lr, weight decay, and the group options."""
+        param_group = dict(param_group)
+        own = {k: param_group.pop(k, self._group_defaults[k]) for k in self.group_options}
+        values = self.prepare_group(own)
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        check_group(group)
+        self._group_values.append(values)
+        for i, p in enumerate(group["params"]):
+            if p.is_complex() or not p.is_floating_point() or p.layout != torch.strided:
+                raise TypeError(
+                    f"{parameter_name(group, i)} is {p.dtype} ({p.layout}): only dense real floating-point parameters"
+                )
+            self.state[p] = self.init_state(p, group, values)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None, *, loss: Tensor | float | None = None) -> Any:
+        """Take one step. `closure` is evaluated with gradients enabled and its loss returned."""
+        if closure is not None and not callable(closure):
+            raise TypeError("step() takes a closure; pass a loss by name: opt.step(loss=loss)")
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        slots = self._slots()
+        ok = self._finite(slots, loss)
+        if ok is not None and _decided_here(ok):
+            if not bool(ok):
+                return loss
+            ok = None
+        self._prepare_gradients(slots, ok)
+        for group, values, own in zip(self.param_groups, self._group_values, slots, strict=True):
+            if own:
+                self.update(group, values, own, ok)
+        return loss
+
+    def _slots(self) -> list[list[Slot]]:
+        """The parameters that have a gradient, group by group."""
+        found = []
+        for group in self.param_groups:
+            own = []
+            for i, p in enumerate(group["params"]):
+                if p.grad is None:
+                    continue
+                state, name = self.state[p], parameter_name(group, i)
+                if p.grad.layout != torch.strided or p.grad.is_complex():
+                    raise TypeError(
+                        f"{name} has a gradient of layout {p.grad.layout}, {p.grad.dtype}: only dense real ones"
+                    )
+                own.append(Slot(p, Gradient(p.grad, state_type(p), -1.0 if group["maximize"] else None), state, name))
+            found.append(own)
+        return found
+
+    def _finite(self, slots: list[list[Slot]], loss: Any) -> Tensor | None:
+        """() bool on the first gradient's device: may this step be taken? None if nobody asked."""
+        every = [s for own in slots for s in own if s.param.numel()]
+        if self.options["nonfinite"] == "propagate" or not every:
+            return None
+        device = every[0].param.device
+        largest = torch._foreach_norm([s.grad.tensor for s in every], float("inf"))
+        ok = torch.stack([x.to(device, torch.float32) for x in largest]) < LARGEST_GRADIENT  # False for NaN
+        if self.options["nonfinite"] == "raise" and _decided_here(ok) and not bool(ok.all()):
+            bad = ", ".join(s.name for s, fine in zip(every, ok.tolist(), strict=True) if not fine)
+            raise FloatingPointError(f"gradient is not finite (or its square overflows): {bad}; nothing was changed")
+        return ok.all()
+
+    def _prepare_gradients(self, slots: list[list[Slot]], ok: Tensor | None) -> None:
+        """Give each gradient the scale of global clipping and the flag of a skipped step."""
+        every = [s for own in slots for s in own if s.param.numel()]
+        limit = self.options.get("max_grad_norm")
+        scale = clip_scale([s.grad.tensor for s in every], limit) if limit and every else None
+        for s in every:
+            if scale is not None:
+                there = scale.to(s.param.device)
+                s.grad.scale = there if s.grad.scale is None else there * s.grad.scale
+            s.grad.ok = None if ok is None else ok.to(s.param.device)
+
+    # ---- saving --------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("options", "_group_defaults", "_group_values")
+        return {**super().__getstate__(), **{k: self.__dict__[k] for k in own}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "options" not in state:  # from load_state_dict: state and param_groups only
+            state = {**state, "state": {p: _unwrap(s, p) for p, s in state["state"].items()}}
+        super().__setstate__(state)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a checkpoint: every bit and type as saved (torch would cast float32 state to a half parameter's type).
+
+        The tensors are copied, so the caller's dictionary and this optimizer share nothing.
+        """
+        hook = self.register_load_state_dict_pre_hook(_wrap_tensors)  # last: it sees what other hooks made of it
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            hook.remove()
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{k}={v!r}" for k, v in self.options.items() if v is not None)
+        return f"{super().__repr__()[:-1]}  {options}\n)"
+
+
+class _Kept:
+    """A tensor that torch's load_state_dict must hand through uncast."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def _wrap_tensors(_: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+    def wrap(state: dict[str, Any]) -> dict[str, Any]:
+        return {k: _Kept(x) if isinstance(x, Tensor) else x for k, x in state.items()}
+
+    return {**state_dict, "state": {i: wrap(s) for i, s in state_dict["state"].items()}}
+
+
+def _unwrap(state: Any, p: Any) -> Any:
+    if not isinstance(state, dict):
+        return state
+    return {k: x.tensor.detach().clone().to(p.device) if isinstance(x, _Kept) else x for k, x in state.items()}
+
+
+def _decided_here(ok: Tensor) -> bool:
+    """Whether reading the flag costs nothing: on the CPU, outside a compiled graph."""
+    return ok.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def state_type(p: Tensor) -> torch.dtype:
+    """float64 for float64 parameters, float32 for all others."""
+    return torch.float64 if p.dtype == torch.float64 else torch.float32
+
+
+def parameter_name(group: Mapping[str, Any], index: int) -> str:
+    """The name given through `model.named_parameters()`, else what can be said about the parameter."""
+    if "param_names" in group:
+        return f"parameter {group['param_names'][index]!r}"
+    return f"parameter {index} of its group, shape {tuple(group['params'][index].shape)}"
+
+
+def check_group(group: Mapping[str, Any]) -> None:
+    """lr and weight decay of one group; raises ValueError."""
+    for key in ("lr", "weight_decay"):
+        value = group[key]
+        if isinstance(value, Tensor) and value.numel() != 1:
+            raise ValueError(f"a tensor {key} must have one element, this one has shape {tuple(value.shape)}")
+        if not isinstance(value, Tensor) and not value >= 0:
+            raise ValueError(f"{key}={value!r}: it must be a number of at least 0")
+
+
+def clip_scale(grads: Iterable[Tensor], limit: float) -> Tensor:
+    """limit / max(norm, limit), the norm over all gradients together, (); in float32 whatever the gradients are."""
+    norms = torch._foreach_norm(list(grads), 2, dtype=torch.float32)
+    norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+    return limit / norm.clamp(min=limit)

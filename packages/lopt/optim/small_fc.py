@@ -1,0 +1,177 @@
+"""small_fc_lopt: a 39-32-32-2 network maps features of each parameter to its step.
+
+Metz et al., "Practical tradeoffs between memory, compute, and performance in learned optimizers" (2022), the
+AdafacMLPLOpt of google/learned_optimization. Per element:
+
+    f = N(28 features of p, g and its accumulators), 11 time features      features.py
+    o = MLP(f)                                                              39 -> 32 -> 32 -> 2
+    p <- p - lr * o_0 exp(exp_mult o_1) step_mult
+
+Three layers below: `small_fc_step` is the mathematics on whole tensors (pure: meta-training uses it); `small_fc_update_`
+does the same in place, in blocks, at a fifth of the cost; `SmallFCLOpt` only groups parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..features import (
+    SMALL_FC,
+    Accumulators,
+    Axes,
+    Decays,
+    accumulate,
+    factored_axes,
+    features,
+    init_accumulators,
+    normalize,
+    time_features,
+)
+from ..models.io import load
+from ..models.mlp import MLP
+from ..models.small_fc import SmallFCWeights
+from ..step import dispatch
+from ..step.reference import Factors, Gradient, fold, measure_, scale_outputs, update_factors_
+from .base import LearnedOptimizer, Slot, state_type
+
+
+def small_fc_step(
+    p: Tensor,  # (*shape)
+    g: Tensor,  # (*shape)
+    a: Accumulators,
+    t: Tensor,  # () steps already done
+    mlp: MLP,
+    decays: Decays,
+    axes: Axes | None,
+    lr: float | Tensor = 1.0,
+    exp_mult: float = 1e-3,
+    step_mult: float = 1e-2,
+) -> tuple[Tensor, Accumulators]:
+    """One step of one tensor: the parameter and its accumulators after it. Pure, differentiable, vmap-able."""
+    a = accumulate(a, g, decays, axes)
+    f = normalize(features(SMALL_FC, p, g, a, axes), SMALL_FC.norm_eps).reshape(SMALL_FC.size, -1)  # (28, n)
+    time = time_features(t.to(p.dtype))[:, None].expand(-1, f.shape[1])  # (11, n)
+    o = mlp(torch.cat([f, time]))  # (2, n)
+    step = o[0] * torch.exp(exp_mult * o[1]) * step_mult
+    return p - lr * step.reshape(p.shape), a
+
+
+def small_fc_update_(
+    p: Tensor,
+    g: Gradient,
+    a: Accumulators,
+    mlp: MLP,  # its outputs scaled: o_0 by lr step_mult, o_1 by exp_mult
+    decays: Decays,
+    time: Tensor,  # (11,)
+    axes: Axes | None,
+    apply: dispatch.Apply,
+    shrink: float | Tensor = 1.0,  # 1 - lr * weight decay
+    shrink_after: bool = False,
+) -> None:
+    """The same in place: sums, measure, fold, apply (see step/reference.py)."""
+    factors = Factors(None, None) if axes is None else update_factors_(a, g, decays.adafactor, axes)
+    mean_square, kept = measure_(SMALL_FC, p, g, a, factors, decays)
+    net = fold(SMALL_FC, mlp, mean_square, time, axes is not None)
+    apply(p, g, a, factors, net, axes, kept, shrink, shrink_after)
+
+
+class SmallFCLOpt(LearnedOptimizer):
+    """small_fc_lopt as a torch optimizer.
+
+    lr: multiplies the learned step; 1 is what weights are trained for. A number or a one-element tensor.
+    weights: meta-weights, see `lopt.models.load`; per group too.
+    weight_decay: decoupled, p (1 - lr wd), on the parameter before the step as in AdamW; `decay_after_step=True`
+        shrinks the parameter after the step, which is PyLO's order.
+    exp_mult, step_mult: o_0 exp(exp_mult o_1) step_mult.
+    max_grad_norm: clips the norm of all gradients together (PyLO clips tensor by tensor); p.grad is left alone.
+    layout: how ties between equal axes are broken, see `lopt.features.factored_axes`; per group too.
+    nonfinite: "skip" leaves everything as it was in a step with a non-finite gradient, "raise" says where, "propagate".
+    backend: "auto" | "reference" | "cpu"; config: tunable parameters of the cpu kernel, else the tuned entry, else defaults.
+    decay_offsets: for checkpoints that lack them: "mulo", "zero", or a dict.
+
+    State per element: 16 bytes (m three times, v) plus the row and column moments; below two dimensions 28 bytes.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1.0,
+        weights: str | Path | SmallFCWeights | None = None,
+        *,
+        weight_decay: float = 0.0,
+        exp_mult: float = 1e-3,
+        step_mult: float = 1e-2,
+        max_grad_norm: float | None = None,
+        maximize: bool = False,
+        decay_after_step: bool = False,
+        layout: str = "torch",
+        nonfinite: str = "skip",
+        backend: str = "auto",
+        config: Mapping[str, Any] | None = None,
+        decay_offsets: str | Mapping[str, Any] | None = None,
+    ) -> None:
+        defaults = {"lr": lr, "weight_decay": weight_decay, "exp_mult": exp_mult, "step_mult": step_mult,
+                    "maximize": maximize, "decay_after_step": decay_after_step}  # fmt: skip
+        options = {"nonfinite": nonfinite, "max_grad_norm": max_grad_norm, "decay_offsets": decay_offsets,
+                   "backend": dispatch.check(backend), "config": None if config is None else dict(config)}  # fmt: skip
+        super().__init__(params, defaults, options=options, group_options={"weights": weights, "layout": layout})
+
+    def prepare_group(self, values: dict[str, Any]) -> dict[str, Any]:
+        factored_axes((1, 1), values["layout"])
+        return {**values, "weights": load(SmallFCWeights, values["weights"], self.options["decay_offsets"])}
+
+    def init_state(self, p: Tensor, group: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        axes = factored_axes(p.shape, values["layout"])
+        a = init_accumulators(p.shape, axes, p.device, state_type(p))
+        moments = {k: x for k, x in a._asdict().items() if x is not None}
+        return {"step": torch.zeros((), dtype=torch.int64, device=p.device), **moments}
+
+    def update(self, group: dict[str, Any], values: dict[str, Any], slots: list[Slot], ok: Tensor | None) -> None:
+        for (device, dtype), own in by_type(slots).items():
+            self._update_alike(group, values, own, None if ok is None else ok.to(device), device, dtype)
+
+    def _update_alike(
+        self, group: dict[str, Any], values: dict[str, Any], slots: list[Slot], ok: Tensor | None,
+        device: torch.device, dtype: torch.dtype,
+    ) -> None:  # fmt: skip
+        """Parameters of one device and state type: their constants are made once."""
+        lr, shrink = rates(group, ok, device)
+        mlp = scale_outputs(values["weights"].mlp.to(device, dtype), (lr * group["step_mult"], group["exp_mult"]))
+        decays = hold(values["weights"].decays().to(device, dtype), ok)
+        steps = [s.state["step"] for s in slots]
+        times = time_features(torch.stack(steps).to(dtype))  # (tensors, 11)
+        apply = dispatch.applier(self.options["backend"], device, dtype, mlp, self.options["config"])
+        for s, time in zip(slots, times.unbind(), strict=True):
+            if s.param.numel():
+                axes = factored_axes(s.param.shape, values["layout"])
+                small_fc_update_(s.param, s.grad, accumulators(s.state), mlp, decays, time, axes, apply, shrink,
+                                 group["decay_after_step"])  # fmt: skip
+        torch._foreach_add_(steps, 1 if ok is None else ok.to(torch.int64))
+
+
+def by_type(slots: list[Slot]) -> dict[tuple[torch.device, torch.dtype], list[Slot]]:
+    groups: dict[tuple[torch.device, torch.dtype], list[Slot]] = {}
+    for s in slots:
+        groups.setdefault((s.param.device, s.grad.dtype), []).append(s)
+    return groups
+
+
+def rates(group: Mapping[str, Any], ok: Tensor | None, device: torch.device) -> tuple[Any, Any]:
+    """lr and 1 - lr * weight decay; 0 and 1 in a skipped step."""
+    lr = group["lr"].to(device) if isinstance(group["lr"], Tensor) else group["lr"]
+    lr = lr if ok is None else torch.where(ok, lr, 0.0)
+    return lr, 1 - lr * group["weight_decay"]
+
+
+def hold(decays: Decays, ok: Tensor | None) -> Decays:
+    """In a skipped step every decay is 1: an accumulator becomes 1 x + 0 g."""
+    return decays if ok is None else Decays(*(torch.where(ok, b, 1.0) for b in decays))
+
+
+def accumulators(state: Mapping[str, Any]) -> Accumulators:
+    return Accumulators(state["m"], state["v"], state.get("row"), state.get("col"), state.get("diag"))
