@@ -37,7 +37,7 @@ def test_every_ingredient_is_in_the_key(source, monkeypatch):
     monkeypatch.setattr(build, "_version", lambda command: "another release")
     assert build.key("a", ["g++"], ["-O3"]) != base
     monkeypatch.undo()
-    monkeypatch.setattr(build, "cpu_flags", lambda: "another processor")
+    monkeypatch.setattr(build, "processor", lambda: "another processor")
     assert build.key("a", ["g++"], ["-O3"]) != base
 
 

@@ -12,6 +12,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -19,8 +20,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from .machine import cpu_flags, cpu_model
 
 TIMEOUT = 300  # seconds; a build takes 1 to 3
 
@@ -52,9 +51,20 @@ def _version(command: tuple[str, ...]) -> str:
     return subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
 
 
+@functools.cache
+def processor() -> str:
+    """Everything `-march=native` looks at: a library built here must not be loaded on another kind of processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    kept = [line for line in lines if line.split("\t")[0] in ("model name", "model", "stepping", "flags", "Features")]
+    return " ".join([platform.machine(), platform.processor(), *kept])
+
+
 def key(source: str, command: Sequence[str], arguments: Sequence[str]) -> str:
     """Hash of everything the library depends on."""
-    parts = [source, *command, _version(tuple(command)), *arguments, cpu_model(), cpu_flags()]
+    parts = [source, *command, _version(tuple(command)), *arguments, processor()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 

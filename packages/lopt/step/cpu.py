@@ -20,7 +20,6 @@ from metabench import kernel as kernels
 from ..features import SMALL_FC, Accumulators, Axes, blocks, diag_scales, factor_features, part, present
 from ..models.mlp import MLP
 from . import build, tuned
-from .machine import device_name
 from .reference import Factors, Folded, Gradient
 
 KERNEL = "lopt_small_fc_apply"
@@ -51,14 +50,18 @@ _libraries: list[ctypes.CDLL] = []  # an operator's arguments are numbers: a lib
 @cache
 def library(hidden: int, config: tuple[tuple[str, Any], ...]) -> int:
     """Build or find the kernel for one width and configuration; its handle. BuildError if there is no way."""
-    found = kernels.find(KERNEL)
-    flags = found.space_definition()["KernelSpecification"]["CompilerOptions"]
-    lib = build.load(found.source(".cpp"), flags, {"HIDDEN": hidden, **dict(config)})
+    source = kernels.find(KERNEL).source(".cpp")
+    lib = build.load(source, compiler_flags(), {"HIDDEN": hidden, **dict(config)})
     f = lib.lopt_small_fc_apply
     f.argtypes = [ctypes.c_void_p] * 8 + [ctypes.c_int64] * 6
     f.restype = ctypes.c_float
     _libraries.append(lib)
     return len(_libraries) - 1
+
+
+def compiler_flags() -> list[str]:
+    """The flags that tuning used too: they are part of the kernel's definition."""
+    return list(kernels.find(KERNEL).space_definition()["KernelSpecification"]["CompilerOptions"])
 
 
 def serves(mlp: MLP, dtype: torch.dtype) -> bool:
@@ -70,9 +73,9 @@ def serves(mlp: MLP, dtype: torch.dtype) -> bool:
 
 def configuration(config: Mapping[str, Any] | None) -> tuple[tuple[str, Any], ...]:
     """The tunable parameters: those asked for, else the tuned entry's, else none (the source's defaults)."""
-    definition = kernels.find(KERNEL).space_definition()["ConfigurationSpace"]["TuningParameters"]
-    names = [p["Name"] for p in definition]
-    chosen = config if config is not None else tuned.lookup(KERNEL, device_name(), "cpu", "matrix", "float32") or {}
+    names = [p["Name"] for p in kernels.find(KERNEL).space_definition()["ConfigurationSpace"]["TuningParameters"]]
+    device = kernels.cpu_device(compiler_flags())
+    chosen = config if config is not None else tuned.lookup(KERNEL, device, "cpu", "matrix", "float32") or {}
     unknown = sorted(set(chosen) - set(names))
     if unknown:
         raise ValueError(f"{KERNEL} has no parameter {', '.join(unknown)}; it has {', '.join(names)}")

@@ -3,7 +3,7 @@
 A tuned file `DEVICE.json` holds a list of entries, one object each, written by `metaopt tune`:
 
     {"kernel": "lopt_small_fc_apply",     folder under kernels/
-     "device": "amd-epyc-7b13-avx2",      `lopt.step.machine.device_name()`: CPU model and vector set, lower case, dashes
+     "device": "amd-epyc-7b13-avx2",      `metabench.kernel.cpu_device()`: CPU model and vector set
      "backend": "cpu",
      "shape_class": "matrix",             SHAPE_CLASS of the kernel's reference.py: matrix, or any
      "dtype": "float32",
