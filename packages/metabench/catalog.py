@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import kernel
+from . import kernel, recording
 from .errors import UserError, choose
-from .formats import kernel_tuner
 from .recording import Recording
-from .space import Space
 
 _SUFFIXES = (".json.gz", ".json")
 
@@ -58,8 +56,7 @@ def select(names: str | Iterable[str], root: Path | str | None = None) -> list[R
 
 def read(path: Path) -> Recording:
     """Load one recording, in the space of its kernel's definition where that lies beside it."""
-    definition = _definition(path)
-    return kernel_tuner.read(path, Space.from_t1(definition) if definition else None)
+    return recording.load(path, definition=_definition(path))
 
 
 def _match(name: str, there: dict[str, Path]) -> list[Path]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UserError
+from .details import Details
+from .errors import UserError, choose
 from .space import Space
 
 CORRECT = "correct"
@@ -34,6 +35,7 @@ class Recording:
         objective, unit, maximize: what `values` holds and which way is better.
         metrics: further measured columns {name: float64 (n,)}, such as "GFLOP/s".
         meta: everything else the file said: processor, flags, versions, problem size.
+        details: the parts of each cost, single runs, time stamps; None for a recording that was not read from a file.
     """
 
     kernel: str
@@ -47,6 +49,7 @@ class Recording:
     maximize: bool = False
     metrics: dict[str, np.ndarray] = field(default_factory=dict)
     meta: dict[str, Any] = field(default_factory=dict)
+    details: Details | None = None
 
     def __post_init__(self) -> None:
         n = len(self.space)
@@ -92,19 +95,47 @@ class Recording:
         )
 
 
-def load(path: Path | str, **options: Any) -> Recording:
-    """Read a recording from a Kernel Tuner cache file, .json or .json.gz; options as `metabench.formats.kernel_tuner.read`.
+def load(
+    path: Path | str,
+    space: Space | None = None,
+    objective: str | None = None,
+    maximize: bool | None = None,
+    definition: Path | None = None,
+) -> Recording:
+    """Read a recording from a Kernel Tuner cache or T4 file, .json or .json.gz; told apart by content.
+
+    A second reading of the same content comes from a compact form in the user's cache folder.
+
+    Args:
+        space: the space that it belongs to; without it and `definition`, the space of the recorded configurations.
+        objective: a stored metric, or an expression over stored metrics, parameters and numbers of the file's head
+            ("1e-9 * flops / time"); by default what the file names, else "time".
+        maximize: whether higher is better; by default what the file says, else what is usual for the objective.
+        definition: the T1 file of the space.
 
     Raises:
         UserError: missing, truncated or malformed; the message names the file and the entry.
     """
-    from .formats import kernel_tuner
+    from .formats import compact, kernel_tuner, t4
 
-    return kernel_tuner.read(path, **options)
+    path = Path(path)
+
+    def parse() -> Recording:
+        content = kernel_tuner.parse(path)
+        form = t4 if "results" in content and "cache" not in content else kernel_tuner
+        own = space or (Space.from_t1(definition) if definition else None)
+        return form.from_content(path, content, own, objective, maximize)
+
+    return compact.cached(path, definition, {"objective": objective, "maximize": maximize}, parse, space)
 
 
-def save(recording: Recording, path: Path | str) -> Path:
-    """Write a recording as a Kernel Tuner cache file; what `load` reads back is equal."""
-    from .formats import kernel_tuner
+def save(recording: Recording, path: Path | str, form: str = "cache") -> Path:
+    """Write a recording; what `load` reads back is equal.
 
-    return kernel_tuner.write(recording, path)
+    Args:
+        form: "cache" (Kernel Tuner's) or "t4".
+    """
+    from .formats import kernel_tuner, t4
+
+    writers = {"cache": kernel_tuner.write, "t4": t4.write}
+    return writers[choose(form, writers, "form of a recording")](recording, path)

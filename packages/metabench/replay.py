@@ -13,6 +13,7 @@ import contextlib
 import math
 import random
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +63,7 @@ class Trace:
         ended: "budget" | "evaluations" | "calls" | "exhausted" (the whole space was seen) | "returned" | "error".
         error: what the optimizer raised, if it ended so.
         overhead: CPU seconds of the optimizer's own code and of the replay around it.
+        asks: int32 (m,), all legal requests in order, revisits included; None if the session kept none.
     """
 
     recording: str
@@ -75,11 +77,19 @@ class Trace:
     ended: str
     error: str = ""
     overhead: float = 0.0
+    asks: np.ndarray | None = None
 
 
 @dataclass
 class Session:
-    """One run's state: the clock, what was seen, what is left. `ask` is the only way in."""
+    """One run's state: the clock, what was seen, what is left. `ask` is the only way in.
+
+    Attributes:
+        costs: what a new evaluation of each row costs, float64 (n,) seconds; by default the recording's costs.
+        call_seconds: what every call costs besides.
+        overrun: an evaluation that starts before the end counts when it ends, even if that is after the end; and all legal
+            requests are kept. Kernel Tuner's rules, which the estimator `atm` stands on.
+    """
 
     recording: Recording
     limits: Limits = Limits()
@@ -89,17 +99,22 @@ class Session:
     illegal: int = 0
     revisits: int = 0
     ended: str = ""
+    costs: np.ndarray | None = None
+    call_seconds: float = 0.0
+    overrun: bool = False
 
     def __post_init__(self) -> None:
         self._find = self.recording.space.find
         self._losses = self.recording.losses
-        self._costs = self.recording.costs
+        self._costs = self.recording.costs if self.costs is None else self.costs
         self._seen: set[int] = set()
+        self._asks: array[int] | None = array("i") if self.overrun else None
         self._clock = 0.0
         size = len(self.recording.space)
         self._most_seconds = math.inf if self.limits.seconds is None else self.limits.seconds
         self._most_evaluations = min(self.limits.evaluations or size, size)
         self._most_calls = self.limits.calls or 10 * size + 1_000
+        self._latest = math.inf if self.overrun else self._most_seconds
 
     def ask(self, configuration: Sequence[Any]) -> float:
         """The loss of a configuration, lower is better; +inf for a failure and for what is no configuration.
@@ -110,15 +125,18 @@ class Session:
         if self.ended or self._is_over():
             raise Stop(self.ended)
         self.calls += 1
+        self._clock += self.call_seconds
         row = self._find(configuration)
         if row is None:
             self.illegal += 1
             return math.inf
+        if self._asks is not None:
+            self._asks.append(row)
         if row in self._seen:
             self.revisits += 1
         else:
             self._seen.add(row)
-            self._clock = min(self._clock + float(self._costs[row]), self._most_seconds)
+            self._clock = min(self._clock + float(self._costs[row]), self._latest)
             self.rows.append(row)
             self.times.append(self._clock)
         return float(self._losses[row])
@@ -142,7 +160,8 @@ class Session:
         rows, times = np.array(self.rows, dtype=np.int64), np.array(self.times, dtype=np.float64)
         ended = self.ended or ("error" if error else "returned")
         counts = (self.calls, self.illegal, self.revisits)
-        return Trace(self.recording.name, optimizer, seed, rows, times, *counts, ended, error, overhead)
+        asks = None if self._asks is None else np.array(self._asks, dtype=np.int32)
+        return Trace(self.recording.name, optimizer, seed, rows, times, *counts, ended, error, overhead, asks)
 
 
 class Func:
@@ -171,14 +190,22 @@ class Func:
 
 
 def replay(
-    optimizer: Optimizer, recording: Recording, limits: Limits | None = None, seed: int = 0, name: str = ""
+    optimizer: Optimizer,
+    recording: Recording,
+    limits: Limits | None = None,
+    seed: int = 0,
+    name: str = "",
+    session: Session | None = None,
 ) -> Trace:
     """Run a trusted optimizer, in this process, against a recording.
 
     The global generators of `random` and `numpy.random` are seeded for the run and restored after it, so that a seed decides the
     trace even of an optimizer that draws from them. What the optimizer raises ends its run and is kept in the trace.
+
+    Args:
+        session: a fresh session with rules of its own (`atm.Axis.session`); it brings its limits.
     """
-    session = Session(recording, limits or Limits())
+    session = session or Session(recording, limits or Limits())
     searchspace = Searchspace(recording.space, seed)
     error = ""
     started = time.process_time()

@@ -48,7 +48,7 @@ def test_a_round_trip_loses_nothing(tmp_path: Path, cache: dict, name: str) -> N
         np.testing.assert_array_equal(getattr(first, field), getattr(again, field))
     np.testing.assert_array_equal(first.metrics["GFLOP/s"], again.metrics["GFLOP/s"])
     assert first.space.configurations == again.space.configurations
-    assert first.meta["entries"] == again.meta["entries"]
+    assert [first.details.runs_of(r) for r in range(3)] == [again.details.runs_of(r) for r in range(3)]
 
 
 def test_rows_are_joined_by_configuration_not_by_order(tmp_path: Path, cache: dict) -> None:
