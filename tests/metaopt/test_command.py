@@ -1,0 +1,70 @@
+"""A mistake on the command line is one sentence with what is allowed; a run works from any folder and says where it wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def test_without_arguments_it_lists_its_verbs(metaopt) -> None:
+    done = metaopt()
+    assert done.returncode == 0
+    assert all(verb in done.stdout for verb in ("demo", "score", "evolve", "tune", "record", "spaces", "zoo"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["scor"], "unknown verb 'scor'"),
+        (["spaces", "show", "nope"], "unknown recording 'nope'"),
+        (["zoo", "show", "nope"], "unknown optimizer 'nope'"),
+        (["score", "optimizers=[nope]"], "unknown optimizer 'nope'; allowed: "),
+        (["score", "spaces.recordings=[nope]"], "unknown recording 'nope'"),
+        (["score", "spaces.root=/nowhere/at/all"], "is no folder"),
+        (["score", "spaces.recordings=[gone.json]"], "gone.json cannot be read"),
+        (["tune", "kernel=nope"], "unknown kernel 'nope'; allowed: "),
+        (["record", "kernel=nope"], "unknown kernel 'nope'; allowed: "),
+    ],
+)
+def test_a_wrong_name_is_one_sentence_and_exit_code_two(metaopt, arguments: list[str], message: str) -> None:
+    done = metaopt(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_group_lists_the_known_ones(metaopt) -> None:
+    done = metaopt("score", "spaces=nope")
+    assert done.returncode != 0
+    assert "bundled_test" in done.stderr
+
+
+def test_h6_relative_paths_mean_the_folder_it_was_started_in(metaopt, recording_file: Path) -> None:
+    elsewhere = recording_file.parents[1] / "elsewhere"
+    elsewhere.mkdir()
+    relative = Path("..") / recording_file.relative_to(recording_file.parents[1])
+    done = metaopt(
+        "score", f"spaces.recordings=[{relative}]", "optimizers=[random_search]", "scoring.repeats=3", cwd=elsewhere
+    )
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.strip().splitlines()[-1]
+    out = Path(last.split("  ")[0])
+    assert out.is_relative_to(elsewhere / "runs" / "score")
+    for name in ("scores.csv", "scores.txt", "performance_over_time.png", "provenance.json", ".hydra/overrides.yaml"):
+        assert (out / name).is_file()
+
+
+def test_h1_in_a_sweep_a_failing_job_is_reported_at_once_and_the_others_run(metaopt, recording_file: Path) -> None:
+    done = metaopt(
+        "score",
+        "-m",
+        f"spaces.recordings=[gone.json],[{recording_file}]",
+        "optimizers=[random_search]",
+        "scoring.repeats=2",
+    )
+    assert done.returncode != 0
+    assert "gone.json cannot be read" in done.stderr
+    logs = sorted((recording_file.parents[1] / "runs" / "score").glob("*/*/score.log"))
+    assert "Traceback" in logs[0].read_text()
+    assert list((recording_file.parents[1] / "runs" / "score").glob("*/1/scores.csv"))
