@@ -1,0 +1,54 @@
+"""A configuration that does not compile, is wrong, crashes or hangs is a failed configuration and never the end of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evotune.measure import record
+from metabench import recording
+from metabench.errors import UserError
+
+EXPECTED = {
+    0: ("correct", ""),
+    1: ("compile", "not meant to compile"),
+    2: ("verification", "y: 1 of 64 values are wrong, the worst at (63,)"),
+    3: ("runtime", "SIGSEGV"),
+    4: ("timeout", "longer than 1.0 s"),
+    5: ("runtime", "returned nan"),
+    6: ("verification", "1 of 64"),
+    7: ("correct", ""),
+}
+
+
+def test_all_failures_are_recorded_with_their_reason(faulty, quick, tmp_path: Path, capfd) -> None:
+    kernel = faulty(list(EXPECTED))
+    record(kernel, "native", tmp_path / "out.json.gz", workers=2, **quick)
+    there = recording.load(tmp_path / "out.json.gz")
+    for row, (mode, (status, reason)) in enumerate(EXPECTED.items()):
+        said = there.details.extra.get(row, {}).get("error", "")
+        assert there.space.describe(row)["MODE"] == mode
+        assert there.status[row] == status, said
+        assert reason in said
+        assert np.isfinite(there.values[row]) == (status == "correct")
+    assert there.costs[4] >= 1.0  # what hangs is paid for
+    assert (there.costs > 0).all()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_output_that_is_not_written_is_wrong(make_kernel, reference, quick, tmp_path: Path) -> None:
+    lazy = 'extern "C" float lazy(float *y, const float *x, int n) { for (int i = 1; i < n; ++i) y[i] = 2 * x[i]; return 1; }'
+    kernel = make_kernel("lazy", lazy, reference, {"P": [1, 2]})
+    with pytest.raises(UserError, match="no configuration was measured successfully"):
+        record(kernel, "native", tmp_path / "out.json", **quick)
+    lines = (tmp_path / "out.json.part").read_text().splitlines()
+    assert len(lines) == 3
+    assert all("1 of 64 values are wrong, the worst at (0,): nan instead of" in line for line in lines[1:])
+
+
+def test_a_kernel_that_cannot_be_measured_at_all_says_why(make_kernel, quick, tmp_path: Path) -> None:
+    kernel = make_kernel("broken", "", "raise RuntimeError('no inputs today')", {"P": [1]})
+    with pytest.raises(UserError, match="'broken' cannot be measured: RuntimeError: no inputs today"):
+        record(kernel, "native", tmp_path / "out.json", **quick)
