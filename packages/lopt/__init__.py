@@ -9,4 +9,11 @@ The mathematics is in `lopt.features` and `lopt.optim`, one file per optimizer; 
 
 from .models import MLP as MLP
 from .models import SmallFCWeights as SmallFCWeights
+from .optim import CELO2 as CELO2
+from .optim import ELO as ELO
+from .optim import ELOCELO2 as ELOCELO2
+from .optim import MuLO as MuLO
+from .optim import MuReadout as MuReadout
 from .optim import SmallFCLOpt as SmallFCLOpt
+from .optim import VeLO as VeLO
+from .optim import mulo_groups as mulo_groups

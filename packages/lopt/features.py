@@ -23,6 +23,8 @@ from torch import Tensor
 TIME_SCALES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 BASE_DECAYS = ((0.9, 0.99, 0.999), 0.999, (0.9, 0.99, 0.999))  # momentum, rms, adafactor
 
+Block = tuple[slice, ...]  # a rectangle in a tensor, one slice with start and stop per axis
+
 
 class Decays(NamedTuple):
     """Effective decays b, float32: the reference computes 1 - b in float32 from these, and so do we."""
@@ -235,11 +237,16 @@ def parameter_rms(p: Tensor) -> Tensor:
     return ((p * p).mean() + 1e-9).sqrt()
 
 
-def blocks(shape: Sequence[int], limit: int) -> list[tuple[slice, ...]]:
-    """Rectangular blocks of at most `limit` elements that tile a tensor; each is contiguous if the tensor is.
+def blocks(shape: Sequence[int], limit: int, region: Block | None = None) -> list[Block]:
+    """Rectangular blocks of at most `limit` elements that tile a tensor, or a region of it.
 
     Leading axes are fixed, one axis is cut evenly, the trailing axes are whole: (50257, 1024) by 16384 gives 16 rows each.
+    A block is contiguous if the tensor (and the region in it) is.
     """
+    if region is not None:
+        start = [s.start for s in region]
+        inside = blocks([s.stop - s.start for s in region], limit)
+        return [tuple(slice(s.start + o, s.stop + o) for s, o in zip(b, start, strict=True)) for b in inside]
     if math.prod(shape) == 0:
         return []
     cut, inner = len(shape), 1
@@ -250,13 +257,13 @@ def blocks(shape: Sequence[int], limit: int) -> list[tuple[slice, ...]]:
         return [tuple(whole)]
     pieces = math.ceil(shape[cut - 1] / max(1, limit // inner))
     edges = [shape[cut - 1] * i // pieces for i in range(pieces + 1)]
-    heads: list[tuple[slice, ...]] = [()]
+    heads: list[Block] = [()]
     for n in shape[: cut - 1]:
         heads = [(*head, slice(i, i + 1)) for head in heads for i in range(n)]
     return [(*head, slice(lo, hi), *whole) for head in heads for lo, hi in itertools.pairwise(edges)]
 
 
-def part(x: Tensor, block: tuple[slice, ...]) -> Tensor:
+def part(x: Tensor, block: Block) -> Tensor:
     """The piece of x that belongs to a block; x may have leading channel axes and axes of size 1, which stay whole."""
     lead = x.ndim - len(block)
     sizes = x.shape[lead:]

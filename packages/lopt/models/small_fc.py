@@ -52,6 +52,10 @@ class SmallFCWeights:
             effective_decay(adafactor, self.adafactor_offsets),
         )
 
+    def to(self, device: torch.device | str, dtype: torch.dtype) -> SmallFCWeights:
+        offsets = (x.to(device) for x in (self.momentum_offsets, self.rms_offsets, self.adafactor_offsets))
+        return SmallFCWeights(self.mlp.to(device, dtype), *offsets)
+
     @staticmethod
     def random(seed: int, hidden: tuple[int, ...] = (32, 32)) -> SmallFCWeights:
         """Seeded random meta-weights: they take steps, they do not train well."""

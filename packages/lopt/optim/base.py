@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..features import Accumulators, Decays
+from ..models.io import load
 from ..step.reference import Gradient
 
 NONFINITE = ("skip", "raise", "propagate")
@@ -33,6 +36,14 @@ class Slot:
     name: str
 
 
+class Active(NamedTuple):
+    """One group in one step: the parameters that have a gradient."""
+
+    group: dict[str, Any]  # lr, weight_decay, ...
+    values: dict[str, Any]  # meta-weights, layout, ...
+    slots: list[Slot]
+
+
 class LearnedOptimizer(torch.optim.Optimizer):
     """Base of the learned optimizers; see the module docstring.
 
@@ -41,6 +52,9 @@ class LearnedOptimizer(torch.optim.Optimizer):
     """
 
     group_options: tuple[str, ...] = ("weights", "layout")
+    gradient_bound: float | None = None  # clip(g, -bound, bound), after global clipping
+    replaces_nan = False  # with nonfinite="propagate", gradients pass nan_to_num, as in the reference of MuLO and ELO
+    uses_loss = False  # whether a loss that is not finite makes the step one to skip
 
     def __init__(
         self,
@@ -55,6 +69,7 @@ class LearnedOptimizer(torch.optim.Optimizer):
         self.options = options
         self._group_defaults = group_options
         self._group_values: list[dict[str, Any]] = []
+        self._loaded: dict[Any, Any] = {}
         super().__init__(params, defaults)
 
     # ---- what a learned optimizer writes -------------------------------------------------------------------------
@@ -63,13 +78,36 @@ class LearnedOptimizer(torch.optim.Optimizer):
         """The state of one parameter before its first step."""
         raise NotImplementedError
 
-    def update(self, group: dict[str, Any], values: dict[str, Any], slots: list[Slot], ok: Tensor | None) -> None:
-        """One step of all parameters of a group that have a gradient, in place. ok is False in a skipped step."""
+    def update_groups(self, active: list[Active], ok: Tensor | None, loss: Any) -> None:
+        """One step of all groups, in place. ok is False in a step to skip; None where that is out of the question."""
+        for group, values, slots in active:
+            for (device, dtype), own in by_type(slots).items():
+                self.update(group, values, own, None if ok is None else ok.to(device), device, dtype)
+
+    def update(
+        self, group: dict[str, Any], values: dict[str, Any], slots: list[Slot], ok: Tensor | None,
+        device: torch.device, dtype: torch.dtype,
+    ) -> None:  # fmt: skip
+        """One step of a group's parameters of one device and state type: their constants are made once."""
         raise NotImplementedError
 
     def prepare_group(self, values: dict[str, Any]) -> dict[str, Any]:
         """Check one group's options and load its meta-weights."""
         return values
+
+    def load_once(self, cls: Any, spec: Any, *more: Any) -> Any:
+        """Meta-weights, read once however many groups name them."""
+        key = (cls, spec) if isinstance(spec, (str, Path)) else (cls, id(spec))
+        if key not in self._loaded:
+            self._loaded[key] = load(cls, spec, *more)
+        return self._loaded[key]
+
+    def placed(self, weights: Any, device: torch.device, dtype: torch.dtype) -> Any:
+        """Meta-weights on a device, copied there once."""
+        key = (id(weights), device, dtype)
+        if key not in self._loaded:
+            self._loaded[key] = weights.to(device, dtype)
+        return self._loaded[key]
 
     # ---- torch.optim ---------------------------------------------------------------------------------------------
 
@@ -104,9 +142,10 @@ class LearnedOptimizer(torch.optim.Optimizer):
                 return loss
             ok = None
         self._prepare_gradients(slots, ok)
-        for group, values, own in zip(self.param_groups, self._group_values, slots, strict=True):
-            if own:
-                self.update(group, values, own, ok)
+        every = zip(self.param_groups, self._group_values, slots, strict=True)
+        active = [Active(*group) for group in every if group[2]]
+        if active:
+            self.update_groups(active, ok, loss)
         return loss
 
     def _slots(self) -> list[list[Slot]]:
@@ -122,7 +161,10 @@ class LearnedOptimizer(torch.optim.Optimizer):
                     raise TypeError(
                         f"{name} has a gradient of layout {p.grad.layout}, {p.grad.dtype}: only dense real ones"
                     )
-                own.append(Slot(p, Gradient(p.grad, state_type(p), -1.0 if group["maximize"] else None), state, name))
+                sign = -1.0 if group["maximize"] else None
+                replace = self.replaces_nan and self.options["nonfinite"] == "propagate"
+                g = Gradient(p.grad, state_type(p), sign, self.gradient_bound, replace_nan=replace)
+                own.append(Slot(p, g, state, name))
             found.append(own)
         return found
 
@@ -137,7 +179,10 @@ class LearnedOptimizer(torch.optim.Optimizer):
         if self.options["nonfinite"] == "raise" and _decided_here(ok) and not bool(ok.all()):
             bad = ", ".join(s.name for s, fine in zip(every, ok.tolist(), strict=True) if not fine)
             raise FloatingPointError(f"gradient is not finite (or its square overflows): {bad}; nothing was changed")
-        return ok.all()
+        ok = ok.all()
+        if self.uses_loss and loss is not None:
+            ok = ok & torch.isfinite(torch.as_tensor(loss, device=device)).all()
+        return ok
 
     def _prepare_gradients(self, slots: list[list[Slot]], ok: Tensor | None) -> None:
         """Give each gradient the scale of global clipping and the flag of a skipped step."""
@@ -159,6 +204,8 @@ class LearnedOptimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "options" not in state:  # from load_state_dict: state and param_groups only
             state = {**state, "state": {p: _unwrap(s, p) for p, s in state["state"].items()}}
+        else:
+            self._loaded = {}
         super().__setstate__(state)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -229,3 +276,26 @@ def clip_scale(grads: Iterable[Tensor], limit: float) -> Tensor:
     norms = torch._foreach_norm(list(grads), 2, dtype=torch.float32)
     norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
     return limit / norm.clamp(min=limit)
+
+
+def by_type(slots: list[Slot]) -> dict[tuple[torch.device, torch.dtype], list[Slot]]:
+    groups: dict[tuple[torch.device, torch.dtype], list[Slot]] = {}
+    for s in slots:
+        groups.setdefault((s.param.device, s.grad.dtype), []).append(s)
+    return groups
+
+
+def rates(group: Mapping[str, Any], ok: Tensor | None, device: torch.device) -> tuple[Any, Any]:
+    """lr and 1 - lr * weight decay; 0 and 1 in a skipped step."""
+    lr = group["lr"].to(device) if isinstance(group["lr"], Tensor) else group["lr"]
+    lr = lr if ok is None else torch.where(ok, lr, 0.0)
+    return lr, 1 - lr * group["weight_decay"]
+
+
+def hold(decays: Decays, ok: Tensor | None) -> Decays:
+    """In a skipped step every decay is 1: an accumulator becomes 1 x + 0 g."""
+    return decays if ok is None else Decays(*(torch.where(ok, b, 1.0) for b in decays))
+
+
+def accumulators(state: Mapping[str, Any]) -> Accumulators:
+    return Accumulators(state["m"], state["v"], state.get("row"), state.get("col"), state.get("diag"))

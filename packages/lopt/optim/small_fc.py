@@ -32,12 +32,11 @@ from ..features import (
     normalize,
     time_features,
 )
-from ..models.io import load
 from ..models.mlp import MLP
 from ..models.small_fc import SmallFCWeights
 from ..step import dispatch
 from ..step.reference import Factors, Gradient, fold, measure_, scale_outputs, update_factors_
-from .base import LearnedOptimizer, Slot, state_type
+from .base import LearnedOptimizer, Slot, accumulators, hold, rates, state_type
 
 
 def small_fc_step(
@@ -93,6 +92,7 @@ class SmallFCLOpt(LearnedOptimizer):
     nonfinite: "skip" leaves everything as it was in a step with a non-finite gradient, "raise" says where, "propagate".
     backend: "auto" | "reference" | "cpu"; config: tunable parameters of the cpu kernel, else the tuned entry, else defaults.
     decay_offsets: for checkpoints that lack them: "mulo", "zero", or a dict.
+    more_defaults, more_group_options: for subclasses.
 
     State per element: 16 bytes (m three times, v) plus the row and column moments; below two dimensions 28 bytes.
     """
@@ -114,16 +114,19 @@ class SmallFCLOpt(LearnedOptimizer):
         backend: str = "auto",
         config: Mapping[str, Any] | None = None,
         decay_offsets: str | Mapping[str, Any] | None = None,
+        more_defaults: Mapping[str, Any] | None = None,
+        more_group_options: Mapping[str, Any] | None = None,
     ) -> None:
         defaults = {"lr": lr, "weight_decay": weight_decay, "exp_mult": exp_mult, "step_mult": step_mult,
-                    "maximize": maximize, "decay_after_step": decay_after_step}  # fmt: skip
+                    "maximize": maximize, "decay_after_step": decay_after_step, **(more_defaults or {})}  # fmt: skip
         options = {"nonfinite": nonfinite, "max_grad_norm": max_grad_norm, "decay_offsets": decay_offsets,
                    "backend": dispatch.check(backend), "config": None if config is None else dict(config)}  # fmt: skip
-        super().__init__(params, defaults, options=options, group_options={"weights": weights, "layout": layout})
+        group_options = {"weights": weights, "layout": layout, **(more_group_options or {})}
+        super().__init__(params, defaults, options=options, group_options=group_options)
 
     def prepare_group(self, values: dict[str, Any]) -> dict[str, Any]:
         factored_axes((1, 1), values["layout"])
-        return {**values, "weights": load(SmallFCWeights, values["weights"], self.options["decay_offsets"])}
+        return {**values, "weights": self.load_once(SmallFCWeights, values["weights"], self.options["decay_offsets"])}
 
     def init_state(self, p: Tensor, group: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         axes = factored_axes(p.shape, values["layout"])
@@ -131,47 +134,27 @@ class SmallFCLOpt(LearnedOptimizer):
         moments = {k: x for k, x in a._asdict().items() if x is not None}
         return {"step": torch.zeros((), dtype=torch.int64, device=p.device), **moments}
 
-    def update(self, group: dict[str, Any], values: dict[str, Any], slots: list[Slot], ok: Tensor | None) -> None:
-        for (device, dtype), own in by_type(slots).items():
-            self._update_alike(group, values, own, None if ok is None else ok.to(device), device, dtype)
+    def step_scale(self, p: Tensor, group: Mapping[str, Any], values: Mapping[str, Any]) -> float:
+        """What one tensor's learning rate is multiplied by."""
+        return 1.0
 
-    def _update_alike(
+    def update(
         self, group: dict[str, Any], values: dict[str, Any], slots: list[Slot], ok: Tensor | None,
         device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
-        """Parameters of one device and state type: their constants are made once."""
-        lr, shrink = rates(group, ok, device)
-        mlp = scale_outputs(values["weights"].mlp.to(device, dtype), (lr * group["step_mult"], group["exp_mult"]))
-        decays = hold(values["weights"].decays().to(device, dtype), ok)
+        w = self.placed(values["weights"], device, dtype)
+        decays = hold(w.decays().to(device, dtype), ok)
         steps = [s.state["step"] for s in slots]
-        times = time_features(torch.stack(steps).to(dtype))  # (tensors, 11)
-        apply = dispatch.applier(self.options["backend"], device, dtype, mlp, self.options["config"])
-        for s, time in zip(slots, times.unbind(), strict=True):
+        times = time_features(torch.stack(steps).to(dtype)).unbind()  # (11,) each
+        apply = dispatch.applier(self.options["backend"], device, dtype, w.mlp, self.options["config"])
+        lr, _ = rates(group, ok, device)
+        scaled: dict[float, MLP] = {}
+        for s, time in zip(slots, times, strict=True):
+            scale, axes = self.step_scale(s.param, group, values), factored_axes(s.param.shape, values["layout"])
+            if scale not in scaled:
+                scaled[scale] = scale_outputs(w.mlp, (lr * scale * group["step_mult"], group["exp_mult"]))
             if s.param.numel():
-                axes = factored_axes(s.param.shape, values["layout"])
-                small_fc_update_(s.param, s.grad, accumulators(s.state), mlp, decays, time, axes, apply, shrink,
+                shrink = 1 - lr * scale * group["weight_decay"]
+                small_fc_update_(s.param, s.grad, accumulators(s.state), scaled[scale], decays, time, axes, apply, shrink,
                                  group["decay_after_step"])  # fmt: skip
         torch._foreach_add_(steps, 1 if ok is None else ok.to(torch.int64))
-
-
-def by_type(slots: list[Slot]) -> dict[tuple[torch.device, torch.dtype], list[Slot]]:
-    groups: dict[tuple[torch.device, torch.dtype], list[Slot]] = {}
-    for s in slots:
-        groups.setdefault((s.param.device, s.grad.dtype), []).append(s)
-    return groups
-
-
-def rates(group: Mapping[str, Any], ok: Tensor | None, device: torch.device) -> tuple[Any, Any]:
-    """lr and 1 - lr * weight decay; 0 and 1 in a skipped step."""
-    lr = group["lr"].to(device) if isinstance(group["lr"], Tensor) else group["lr"]
-    lr = lr if ok is None else torch.where(ok, lr, 0.0)
-    return lr, 1 - lr * group["weight_decay"]
-
-
-def hold(decays: Decays, ok: Tensor | None) -> Decays:
-    """In a skipped step every decay is 1: an accumulator becomes 1 x + 0 g."""
-    return decays if ok is None else Decays(*(torch.where(ok, b, 1.0) for b in decays))
-
-
-def accumulators(state: Mapping[str, Any]) -> Accumulators:
-    return Accumulators(state["m"], state["v"], state.get("row"), state.get("col"), state.get("diag"))

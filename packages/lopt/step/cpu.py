@@ -17,7 +17,7 @@ from torch import Tensor
 
 from metabench import kernel as kernels
 
-from ..features import SMALL_FC, Accumulators, Axes, blocks, diag_scales, factor_features, part, present
+from ..features import SMALL_FC, Accumulators, Axes, Block, blocks, diag_scales, factor_features, part, present
 from ..models.mlp import MLP
 from . import build, tuned
 from .reference import Factors, Folded, Gradient
@@ -128,7 +128,7 @@ def _swapped(net: Folded) -> Folded:
     return net if net.row is None else net._replace(row=net.col, col=net.row)
 
 
-def _slow(moment: tuple[Tensor | None, Tensor | None], block: tuple[slice, ...]) -> Tensor:
+def _slow(moment: tuple[Tensor | None, Tensor | None], block: Block) -> Tensor:
     """(9, ...): scales, moments, their rsqrt, of the factor that stays along a row; for a vector a neutral one."""
     scale, x = moment
     if scale is None or x is None:
@@ -136,7 +136,7 @@ def _slow(moment: tuple[Tensor | None, Tensor | None], block: tuple[slice, ...])
     return torch.cat([part(scale, block), factor_features(part(x, block))]).reshape(9, -1)
 
 
-def _fast(moment: tuple[Tensor | None, Tensor | None], a: Accumulators, block: tuple[slice, ...]) -> Tensor:
+def _fast(moment: tuple[Tensor | None, Tensor | None], a: Accumulators, block: Block) -> Tensor:
     """(12, ...): scales of g, scales of m, moments, their rsqrt, of the factor that varies along a row."""
     scale, x = moment
     if scale is None or x is None:

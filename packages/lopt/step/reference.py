@@ -21,6 +21,7 @@ from torch import Tensor
 from ..features import (
     Accumulators,
     Axes,
+    Block,
     Decays,
     FeatureSet,
     blocks,
@@ -47,17 +48,14 @@ class Gradient:
     scale: Tensor | float | None = None  # of global clipping, or -1 to maximize
     bound: float | None = None  # clip(g, -bound, bound)
     ok: Tensor | None = None  # () bool: False in a step that is skipped
+    replace_nan: bool = False
 
-    def __getitem__(self, block: tuple[slice, ...]) -> Tensor:
+    def __getitem__(self, block: Block) -> Tensor:
         g = self.tensor[block].to(self.dtype)
+        g = g.nan_to_num() if self.replace_nan else g
         g = g if self.ok is None else torch.where(self.ok, g, 0)
         g = g if self.scale is None else g * self.scale
         return g if self.bound is None else g.clamp(-self.bound, self.bound)
-
-    @property
-    def is_plain(self) -> bool:
-        """Nothing happens on the way: a kernel may read the tensor itself."""
-        return self.scale is None and self.bound is None and self.ok is None and self.tensor.dtype == self.dtype
 
 
 class Factors(NamedTuple):
@@ -98,31 +96,47 @@ def update_factors_(a: Accumulators, g: Gradient, b: Tensor, axes: Axes, limit: 
     return Factors(row_factor(row, axes), col_factor(col))
 
 
-def measure_(
-    fs: FeatureSet, p: Tensor, g: Gradient, a: Accumulators, factors: Factors, decays: Decays, limit: int = BLOCK
-) -> tuple[Tensor, Tensor | None]:
-    """m, v (and D) in place; mean square of every feature over the tensor, (28 or 30,), in the reference's order.
+def advance_block_(a: Accumulators, g: Tensor, decays: Decays, block: Block) -> None:
+    """m, v and (below two dimensions) D of one block in place."""
+    ema_(part(a.m, block), g, decays.momentum)
+    ema_(a.v[block], g * g, decays.rms)
+    if a.diag is not None:
+        ema_(part(a.diag, block), g * g + 1e-30, decays.adafactor)
 
-    Also returns the features of the vector part if one block holds the whole tensor, so that they need no second look.
+
+def advance_(a: Accumulators, g: Gradient, decays: Decays, axes: Axes | None, limit: int = BLOCK) -> None:
+    """All accumulators of a tensor in place, for a step that needs no features."""
+    if axes is not None:
+        update_factors_(a, g, decays.adafactor, axes, limit)
+    for block in blocks(a.v.shape, limit):
+        advance_block_(a, g[block], decays, block)
+
+
+def measure_(
+    fs: FeatureSet, p: Tensor, g: Gradient, a: Accumulators, factors: Factors, decays: Decays,
+    limit: int = BLOCK, region: Block | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """m, v (and D) in place; mean square of every feature over the tensor (or a region), (28 or 30,), reference's order.
+
+    Also returns the features of the vector part if one block holds it all, so that they need no second look.
     """
     wide = wide_type(p.device)
     vector_sum = torch.zeros(len(fs.vector), device=p.device, dtype=wide)
     diag_sum = torch.zeros(6, device=p.device, dtype=wide)
-    tiles = blocks(p.shape, limit)
-    x = None
+    tiles, x, n = blocks(p.shape, limit, region), None, 0
     for block in tiles:
         gb = g[block]
-        ema_(part(a.m, block), gb, decays.momentum)
-        ema_(a.v[block], gb * gb, decays.rms)
+        n += gb.numel()
+        advance_block_(a, gb, decays, block)
         if a.diag is not None:
-            ema_(part(a.diag, block), gb * gb + 1e-30, decays.adafactor)
             diag_sum += _sum_of_squares(factor_features(part(a.diag, block)))
         x = block_features(fs, p[block].to(g.dtype), gb, a, factors, block)
         vector_sum += _sum_of_squares(x)
     mean = torch.empty(fs.size, device=p.device, dtype=wide)
-    mean[list(fs.vector)] = vector_sum / p.numel()
+    mean[list(fs.vector)] = vector_sum / n
     for places, moment in ((fs.row, a.row), (fs.col, a.col)):
-        mean[list(places)] = diag_sum / p.numel() if moment is None else _mean_square(factor_features(moment))
+        here = moment if moment is None or region is None else part(moment, region)
+        mean[list(places)] = diag_sum / n if here is None else _mean_square(factor_features(here))
     return mean.to(g.dtype), x if len(tiles) == 1 else None
 
 
@@ -135,9 +149,7 @@ def _mean_square(x: Tensor) -> Tensor:
     return _sum_of_squares(x) / (x.numel() // len(x))
 
 
-def block_features(
-    fs: FeatureSet, p: Tensor, g: Tensor, a: Accumulators, factors: Factors, block: tuple[slice, ...]
-) -> Tensor:
+def block_features(fs: FeatureSet, p: Tensor, g: Tensor, a: Accumulators, factors: Factors, block: Block) -> Tensor:
     """`vector_features` of one block, (16 or 18, *block)."""
     if factors.row is None or factors.col is None:
         scale_g, scale_m = diag_scales(fs, part(present(a.diag), block))
@@ -165,7 +177,7 @@ def scale_outputs(mlp: MLP, scales: Sequence[Tensor | float]) -> MLP:
     return replace(mlp, weights=(*mlp.weights[:-1], weight), biases=(*mlp.biases[:-1], bias))
 
 
-def network(net: Folded, x: Tensor, a: Accumulators, block: tuple[slice, ...]) -> Tensor:
+def network(net: Folded, x: Tensor, a: Accumulators, block: Block) -> Tensor:
     """The folded network on one block, (outputs, n): the first layer is a product of 16 inputs plus a row and a column."""
     shape = (len(net.bias), *x.shape[1:])
     moment = present(a.diag if net.row is None else a.col)
@@ -185,7 +197,7 @@ def _project(w: Tensor, x: Tensor) -> Tensor:
     return (w @ x.reshape(len(x), -1)).reshape(len(w), *x.shape[1:])
 
 
-def write_(p: Tensor, block: tuple[slice, ...], step: Tensor, shrink: Tensor | float, shrink_after: bool) -> None:
+def write_(p: Tensor, block: Block, step: Tensor, shrink: Tensor | float, shrink_after: bool) -> None:
     """p <- shrink p - step (decoupled weight decay on the old value), or shrink (p - step); rounds once for half types."""
     view = p[block]
     old = view.to(step.dtype)

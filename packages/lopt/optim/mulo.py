@@ -1,0 +1,119 @@
+"""MuLO: small_fc_lopt in the maximal update parametrisation: hidden matrices step 1 / fan_in as far.
+
+Therien et al., arXiv 2406.00153; MuAdafacMLPLOpt of bentherien/mu_learned_optimization. Per tensor
+
+    p <- p - lr s step,    s = hidden_lr_mult / fan_in for hidden weight matrices, 1 for everything else,
+
+and the output layer is multiplied by output_mult / fan_in in the forward pass (`MuReadout`).
+
+The trap. s = 1 / fan_in means base width ONE: that is what the published weights were meta-trained with. mup computes
+width / base width instead; its examples get base width one through `override_base_dim=1`, which exists in a fork only. With
+ordinary base shapes, of width 128 say, hidden steps are 128 times those of meta-training, and nothing complains. So fan_in is
+computed here, without mup; a model that was prepared with mup is still understood, on request (`role="infshape"`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..models.small_fc import SmallFCWeights
+from .small_fc import SmallFCLOpt
+
+ROLES = ("hidden", "other", "infshape")
+
+
+class MuLO(SmallFCLOpt):
+    """As `SmallFCLOpt`, with steps scaled by width.
+
+    role: "hidden": tensors of two and more dimensions are hidden weights; "other": s = 1 (input and output layers,
+        embeddings); "infshape": as mup's `set_base_shapes` says, s = 1 / width_mult where two dimensions are infinite.
+        Per group: `mulo_groups(model)` makes the groups. Vectors and scalars always have s = 1.
+    hidden_lr_mult: numerator of s. Weight decay uses the scaled learning rate too.
+
+    The reference passes gradients through nan_to_num: nonfinite="propagate" does that.
+    """
+
+    group_options = ("weights", "layout", "role")
+    replaces_nan = True
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1.0,
+        weights: str | Path | SmallFCWeights | None = None,
+        *,
+        role: str = "hidden",
+        hidden_lr_mult: float = 1.0,
+        decay_offsets: Any = "mulo",
+        **more: Any,
+    ) -> None:
+        defaults = {"hidden_lr_mult": hidden_lr_mult}
+        super().__init__(params, lr, weights, decay_offsets=decay_offsets, more_defaults=defaults,
+                         more_group_options={"role": role}, **more)  # fmt: skip
+
+    def prepare_group(self, values: dict[str, Any]) -> dict[str, Any]:
+        if values["role"] not in ROLES:
+            raise ValueError(f"role={values['role']!r}: choose one of {', '.join(ROLES)}")
+        return super().prepare_group(values)
+
+    def step_scale(self, p: Tensor, group: Mapping[str, Any], values: Mapping[str, Any]) -> float:
+        if values["role"] == "infshape":
+            return 1.0 / mup_width_mult(p)
+        if values["role"] == "other" or p.ndim < 2:
+            return 1.0
+        return float(group["hidden_lr_mult"]) / fan_in(p.shape, values["layout"])
+
+
+def fan_in(shape: tuple[int, ...], layout: str = "torch") -> int:
+    """Inputs of one output: torch weights are (out, in, *spatial), flax kernels (*spatial, in, out)."""
+    return math.prod(shape[1:]) if layout == "torch" else math.prod(shape[:-1])
+
+
+def mup_width_mult(p: Tensor) -> float:
+    """width / base width of a parameter prepared with mup, where two of its dimensions grow; else 1."""
+    if not hasattr(p, "infshape"):
+        raise ValueError(
+            "role='infshape' is for models prepared with mup's set_base_shapes: a parameter has no infshape"
+        )
+    if p.infshape.ninf() > 2:
+        raise ValueError(
+            f"a parameter of shape {tuple(p.shape)} grows in more than two dimensions: that has no muP rule"
+        )
+    return float(p.infshape.width_mult()) if p.infshape.ninf() == 2 else 1.0
+
+
+def mulo_groups(
+    model: nn.Module, inputs: Collection[str] | None = None, outputs: Collection[str] | None = None
+) -> list[dict[str, Any]]:
+    """Two param groups, hidden matrices and all else.
+
+    inputs, outputs: names of modules that read data and that write predictions. By default: every embedding, and the
+    first and the last of the model's other weight matrices in the order in which they were registered.
+    """
+    matrices = [n for n, m in model.named_modules() if getattr(m, "weight", None) is not None and m.weight.ndim >= 2]
+    embeddings = [n for n in matrices if isinstance(model.get_submodule(n), (nn.Embedding, nn.EmbeddingBag))]
+    others = [n for n in matrices if n not in embeddings]
+    unknown = [n for n in (*(inputs or ()), *(outputs or ())) if n not in matrices]
+    if unknown:
+        raise ValueError(f"no weight matrix in {', '.join(unknown)}; the model has {', '.join(matrices)}")
+    ends = {*embeddings, *(others[:1] if inputs is None else inputs), *(others[-1:] if outputs is None else outputs)}
+    fixed = {id(model.get_submodule(n).weight) for n in ends}
+    hidden = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in fixed]
+    rest = [p for p in model.parameters() if p.ndim < 2 or id(p) in fixed]
+    return [{"params": hidden, "role": "hidden"}, {"params": rest, "role": "other"}]
+
+
+class MuReadout(nn.Linear):
+    """An output layer in this parametrisation: x -> W (x output_mult / fan_in) + b."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, output_mult: float = 1.0) -> None:
+        super().__init__(in_features, out_features, bias)
+        self.output_mult = output_mult
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x * (self.output_mult / self.in_features))
