@@ -1,0 +1,233 @@
+"""The process that candidates run in. Started by `evotune.jail` as `python -m evotune._candidate`, never by hand.
+
+A server, warm with NumPy and the search spaces, forks one process for every run. It never runs a candidate's code
+itself, so one run learns nothing from another. The recorded answers are not here: a candidate's `func` asks the
+parent for one at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import sys
+import traceback
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metabench.replay import Stop
+from metabench.searchspace import Searchspace
+from metabench.space import Space
+
+from . import _sandbox, _wire
+from .contract import ALLOWED_IMPORTS, FailureKind
+
+_WARM = (*sorted(ALLOWED_IMPORTS - {"scipy"}), "numpy.linalg", "numpy.random")
+
+
+class Func:
+    """What a candidate sees as `func`: it asks the parent."""
+
+    __slots__ = ("_ask", "_fraction")
+
+    def __init__(self, space: Space, asking: int, answers: int) -> None:
+        self._fraction = 0.0
+
+        def ask(configuration: Sequence[Any]) -> float:
+            row = space.find(configuration)
+            os.write(asking, _wire.ASK.pack(_wire.ILLEGAL if row is None else row))
+            answer = os.read(answers, _wire.ANSWER.size)
+            if len(answer) < _wire.ANSWER.size:
+                raise Stop("the parent is gone")
+            cost, self._fraction, verdict = _wire.ANSWER.unpack(answer)
+            if verdict == _wire.END:
+                raise Stop("the budget is spent")
+            return cost
+
+        self._ask = ask
+
+    def __call__(self, configuration: Sequence[Any], check_restrictions: bool = True) -> float:
+        """The cost of a configuration, lower is better; +inf if it failed or is no valid configuration."""
+        return self._ask(configuration)
+
+    eval = __call__
+
+    def eval_all(self, configurations: Sequence[Sequence[Any]], check_restrictions: bool = True) -> list[float]:
+        """The costs of several configurations, asked one after the other."""
+        return [self._ask(c) for c in configurations]
+
+    @property
+    def budget_spent_fraction(self) -> float:
+        """How much of the budget is spent, 0 to 1."""
+        return self._fraction
+
+
+class OptAlg:
+    """Stand-in for Kernel Tuner's class of that name, whose import takes seconds."""
+
+    def __init__(self) -> None:
+        self.costfunc_kwargs = {"scaling": False, "snap": False}
+
+
+class StopCriterionReached(Exception):
+    """Stand-in for Kernel Tuner's; never raised here, so that catching it does no harm."""
+
+
+def main() -> None:
+    """Serve the parent until its end of the channel closes."""
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
+        _install_stand_ins()
+        for module in _WARM:
+            importlib.import_module(module)
+        reaper, namespaces = _sandbox.become_subreaper(), _sandbox.can_unshare()
+        unprivileged = os.geteuid() == 0
+        _wire.send(channel, {"subreaper": reaper, "namespaces": namespaces, "unprivileged": unprivileged})
+        _Server(channel, namespaces).serve()
+
+
+class _Server:
+    """Holds the spaces, forks the runs, clears away what they leave."""
+
+    def __init__(self, channel: socket.socket, namespaces: bool) -> None:
+        self.channel, self.namespaces = channel, namespaces
+        self.spaces: dict[int, Space] = {}
+        self.group = self.inner = 0  # the run that is under way: its process group and the process of the candidate
+
+    def serve(self) -> None:
+        """Answer frames until there are no more."""
+        while (frame := _wire.receive(self.channel)) is not None:
+            message, payload, descriptors = frame
+            if message["op"] == "space":
+                self.spaces[message["id"]] = _space(message, payload)
+            elif message["op"] == "run":
+                self.start(message, descriptors)
+                _wire.send(self.channel, {"pid": self.inner})
+            elif message["op"] == "end":
+                _wire.send(self.channel, self.end(message["exited"]))
+        if self.group:
+            self.end(exited=False)
+
+    def start(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        """Fork a keeper, which leads a session of its own and, where namespaces are to be had, forks the candidate into them."""
+        reading, writing = os.pipe()
+        self.group = os.fork()
+        if self.group == 0:
+            try:
+                os.setsid()
+                os.close(reading)
+                self.channel.close()
+                _keep(message, self.spaces[message["space"]], descriptors, writing, self.namespaces)
+            finally:
+                os._exit(0)
+        for descriptor in (writing, *descriptors):
+            os.close(descriptor)
+        told = os.read(reading, 32)
+        os.close(reading)
+        self.inner = int(told or self.group)
+
+    def end(self, exited: bool) -> dict[str, Any]:
+        """Kill what is left of the run; how it had ended (a negative number is a signal), and the CPU seconds it used."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        code = _sandbox.exit_code(self.group, patience=0.5 if exited else 0.0)
+        left = _sandbox.clear(self.group, self.inner)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.group = self.inner = 0
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return {"code": code, "left": left, "cpu": used}
+
+
+def _space(message: dict[str, Any], payload: bytes) -> Space:
+    table = np.frombuffer(payload, dtype=message["dtype"]).reshape(message["shape"])
+    space = Space(message["names"], message["values"], (), table)
+    space.find(space[0])  # builds the look-up once, for all runs
+    return space
+
+
+def _keep(message: dict[str, Any], space: Space, descriptors: list[int], writing: int, namespaces: bool) -> None:
+    """Run the candidate, in a child with namespaces of its own if that works, and exit as it exits."""
+    inner = os.fork() if namespaces and _sandbox.unshare() else 0
+    if inner == 0:
+        os.close(writing)
+        _run(message, space, descriptors)
+    os.write(writing, str(inner).encode())
+    for descriptor in (writing, *descriptors):
+        os.close(descriptor)
+    code = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _run(message: dict[str, Any], space: Space, descriptors: list[int]) -> None:
+    """Be the candidate, report, exit."""
+    asking, answers, output = descriptors
+    report: dict[str, Any] = {"kind": FailureKind.CRASH, "message": "the process could not be set up"}
+    try:
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        faulthandler.enable(2, all_threads=False)
+        faulthandler.register(signal.SIGUSR1, 2, all_threads=False)  # the parent asks so where a candidate hangs
+        faulthandler.register(signal.SIGXCPU, 2, all_threads=False, chain=True)
+        for module in message["imports"]:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+        _sandbox.confine(message["memory"], message["cpu"])
+        random.seed(message["seed"])
+        np.random.seed(message["seed"] % 2**32)  # noqa: NPY002
+        func, searchspace = Func(space, asking, answers), Searchspace(space, message["seed"])
+        report = _call(message["source"], message["class"], func, searchspace)
+        sys.stdout.flush()
+    finally:
+        body = json.dumps(report).encode()[: _wire.LONGEST_REPORT]
+        os.write(asking, _wire.ASK.pack(_wire.REPORT) + _wire.LENGTH.pack(len(body)) + body)
+        os._exit(0)
+
+
+def _call(source: str, name: str, func: Func, searchspace: Searchspace) -> dict[str, Any]:
+    """Run the program; its failure, or {} if it returned or was stopped at the end of its budget."""
+    try:
+        namespace: dict[str, Any] = {"__name__": "candidate"}
+        exec(compile(source, _wire.SOURCE_NAME, "exec"), namespace)
+        namespace[name]()(func, searchspace)
+    except Stop:
+        return {}
+    except BaseException as error:
+        return _failure(error)
+    return {}
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == _wire.SOURCE_NAME]
+    line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+    kinds = ((MemoryError, FailureKind.MEMORY), (ImportError, FailureKind.IMPORT), (SyntaxError, FailureKind.SYNTAX))
+    default = FailureKind.CRASH if frames else FailureKind.INTERFACE
+    kind = next((k for exception, k in kinds if isinstance(error, exception)), default)
+    return {"kind": kind, "message": f"{type(error).__name__}: {error}"[:1000], "line": line}
+
+
+def _install_stand_ins() -> None:
+    """Light modules in place of Kernel Tuner's."""
+    contents: dict[str, dict[str, Any]] = {
+        "kernel_tuner": {},
+        "kernel_tuner.strategies": {},
+        "kernel_tuner.strategies.wrapper": {"OptAlg": OptAlg},
+        "kernel_tuner.strategies.common": {"CostFunc": Func},
+        "kernel_tuner.searchspace": {"Searchspace": Searchspace},
+        "kernel_tuner.util": {"StopCriterionReached": StopCriterionReached},
+    }
+    for name, members in contents.items():
+        module = types.ModuleType(name, "A stand-in.")
+        vars(module).update(members)
+        module.__path__ = []
+        sys.modules[name] = module
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The `components` generator: it answers a language model's prompts with programs put together from algorithm
+components.
+
+No key, no network, no model: a genome is drawn or varied, and written out as a program. It reads from a prompt what a
+language
+model would obey: which variation is asked for, and which programs are the parents (their genomes stand in their
+code).
+"""
+
+from __future__ import annotations
+
+import random
+
+from ...prompts import Prompts
+from ..base import Generator, Messages, Reply
+from .genome import Genome, find_genomes
+from .synthesis import idea, program
+from .variation import crossed, novel, random_genome, refined, simplified
+
+
+class ComponentsGenerator(Generator):
+    """Programs synthesized from components.
+
+    The reply is a function of seed, number of the call and prompt.
+
+    Args:
+        seed: what is drawn depends on it.
+        prompts: the texts by which a mutation is recognised.
+    """
+
+    def __init__(self, seed: int = 0, prompts: Prompts | None = None) -> None:
+        super().__init__(model="components")
+        self.seed = seed
+        self.prompts = prompts or Prompts()
+
+    def reply(self, messages: Messages, call: int) -> Reply:
+        """A program in the form that the prompt asks for."""
+        prompt = "\n".join(message["content"] for message in messages)
+        rng = random.Random(f"{self.seed} {call}")
+        genome = self._vary(self.prompts.kind_of(prompt), find_genomes(prompt), rng, call)
+        return Reply(f"# Description: {idea(genome)}\n# Code:\n```python\n{program(genome)}```\n", self.model)
+
+    def _vary(self, kind: str | None, parents: list[Genome], rng: random.Random, call: int) -> Genome:
+        if not parents:
+            return random_genome(rng, call + self.seed)
+        parent = rng.choice(parents)
+        if kind == "crossover" and len(parents) > 1:
+            return crossed(parents[0], parents[-1], rng)
+        if kind == "simplify":
+            return simplified(parent, rng)
+        if kind == "new":
+            return novel(parent, rng)
+        return refined(parent, rng)

@@ -1,0 +1,168 @@
+"""What the generator is told: task, interface, an example, the form of a reply, how to vary a parent, how a candidate did.
+
+LLaMEA puts them together: role, task, example and form of the reply for the first programs; role, task, population, parents with
+their feedback, a mutation prompt and the form of the reply for all later ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from metabench.recording import Recording
+from metabench.space import Space
+
+from .contract import ALLOWED_IMPORTS, Failure
+
+ROLE = "You are an expert in discrete optimization and in automatic performance tuning of GPU kernels.\n"
+
+TASK = """\
+Write a Python class: an optimization algorithm for auto-tuning, where the search space is a finite set of configurations of a
+kernel, each evaluation compiles and runs one configuration, and only the best configuration found within a small budget counts,
+found as early as possible. Spaces have 5 to 20 parameters, some hundred to a million valid configurations, strong interactions
+between parameters, and configurations that fail. A budget is some tens to some hundreds of evaluations.
+
+The class derives from OptAlg and has `__init__(self)` without further arguments and `__call__(self, func, searchspace)`.
+- `func(config)` evaluates a configuration, a tuple with one value for each parameter, in order. It returns the cost: lower
+  is better, infinity if the configuration fails or is not valid. Asking again for a configuration is free, teaches nothing.
+- `func.budget_spent_fraction` goes from 0 to 1. When the budget is spent, `func` raises an exception that ends the run: do
+  not catch it.
+- `searchspace.tune_params` is a dict of parameter names and their lists of values; `searchspace.list` is the list of all valid
+  configurations, `searchspace.size` its length; `searchspace.is_param_config_valid(config)`;
+  `searchspace.get_random_sample(number)` returns valid configurations;
+  `searchspace.get_neighbors(config, neighbor_method=method)` returns the valid neighbours, where method is "Hamming" (one
+  parameter differs), "adjacent" or "strictly-adjacent".
+- Return the best configuration and its cost. Draw random numbers from `random` or `numpy.random`; do not seed them.
+- Allowed imports: {imports}, and `from kernel_tuner.strategies.wrapper import OptAlg`. No files, no network, no processes.
+- Spaces may have 10 configurations or parameters with one value, configurations without neighbours, and nothing that runs.
+  Keep your own time below some milliseconds an evaluation.
+
+What a good optimizer may use: an initial design that spreads out; a walk over neighbours with an acceptance rule and restarts; a
+population with recombination; a surrogate (nearest neighbours, ridge regression on pairs of parameters, random forest, Gaussian
+process with one length scale for each parameter, on the logarithm of the cost) that ranks unseen configurations; schedules by the
+spent budget.
+"""
+
+EXAMPLE = """
+An example of such code, a random search:
+```python
+import math
+import random
+
+from kernel_tuner.strategies.wrapper import OptAlg
+
+
+class RandomSearch(OptAlg):
+    def __call__(self, func, searchspace):
+        best, best_cost = None, math.inf
+        for config in random.sample(searchspace.list, searchspace.size):
+            cost = func(config)
+            if best is None or cost < best_cost:
+                best, best_cost = config, cost
+        return best, best_cost
+```
+"""
+
+OUTPUT_FORMAT = """
+Give an excellent and novel algorithm. Reply in exactly this form, with one program and a description of its idea in one line:
+# Description: <description>
+# Code:
+```python
+<code>
+```
+"""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One way to vary.
+
+    Attributes:
+        kind: "refine", "new", "simplify" or "crossover": what the components generator takes it for.
+        text: the prompt.
+        parents: how many programs it works on.
+        weight: how often it is drawn, relative to the others.
+    """
+
+    kind: str
+    text: str
+    parents: int = 1
+    weight: float = 1.0
+
+
+MUTATIONS = (
+    Mutation(
+        "refine",
+        "Refine the strategy of the selected solution: keep its structure and improve its details and constants.",
+        1,
+        1.0,
+    ),
+    Mutation(
+        "new",
+        "Create a new algorithm that is different in structure from the selected solution and from the population.",
+        1,
+        1.0,
+    ),
+    Mutation(
+        "simplify",
+        "Simplify the selected solution: remove a component that is not needed and keep what makes it work.",
+        1,
+        0.5,
+    ),
+    Mutation(
+        "crossover",
+        "Combine the selected solutions: create one algorithm that takes the best components of both.",
+        2,
+        1.0,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """All texts of a run; fields can be replaced one by one, from a config file for instance."""
+
+    role: str = ROLE
+    task: str = TASK
+    example: str = EXAMPLE
+    output_format: str = OUTPUT_FORMAT
+    mutations: Sequence[Mutation] = field(default=MUTATIONS)
+
+    def task_text(self, spaces: Mapping[str, Space] | None = None) -> str:
+        """The task, with a description of the spaces if there are any to tell of."""
+        text = self.task.replace("{imports}", ", ".join(sorted(ALLOWED_IMPORTS - {"__future__"})))
+        for name, space in (spaces or {}).items():
+            text += f"\nThe space {name!r} that is tuned, as JSON:\n{json.dumps(describe(space))}\n"
+        return text
+
+    def kind_of(self, prompt: str) -> str | None:
+        """Which mutation a prompt asks for; None for a first program."""
+        last = max(self.mutations, key=lambda m: prompt.rfind(m.text), default=None)
+        return last.kind if last is not None and last.text in prompt else None
+
+
+def describe(space: Space) -> dict[str, Any]:
+    """A space for the reader of a prompt, in T1's terms: parameters and values, conditions, sizes."""
+    return {
+        "TuningParameters": [{"Name": n, "Values": list(v)} for n, v in zip(space.names, space.values, strict=True)],
+        "Conditions": [{"Expression": r.text} for r in space.restrictions],
+        "CartesianSize": space.cartesian_size,
+        "ValidConfigurations": len(space),
+    }
+
+
+def feedback(score: float | None, by_space: Mapping[str, float], failure: Failure | None) -> str:
+    """How a candidate did, for its author."""
+    if failure is not None:
+        where = f" The failing line is line {failure.line}: `{failure.text.strip()}`" if failure.line else ""
+        return f"The algorithm failed ({failure.kind}): {failure.message}.{where}"
+    spaces = "; ".join(f"{name}: {value:.3f}" for name, value in by_space.items())
+    scale = "0 is random search, 1 finds the optimum at once; higher is better"
+    return f"The algorithm scored {score:.3f} ({scale}). By space: {spaces}."
+
+
+def spaces_of(recordings: Sequence[Recording]) -> dict[str, Space]:
+    """The spaces to tell of: one for each kernel, for its devices share it."""
+    return {recording.kernel: recording.space for recording in recordings}
