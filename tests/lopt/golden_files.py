@@ -7,7 +7,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from lopt.models import MLP, SmallFCWeights
+from lopt.models import MLP, SmallFCWeights, VeLOWeights
+from lopt.models.layouts import canonical
+from lopt.models.small_fc import MULO_OFFSETS as MULO_OFFSETS
 
 STEPS = 20
 Golden = dict[str, Tensor]
@@ -21,6 +23,16 @@ def jax_small_fc(g: Golden) -> SmallFCWeights:
     """The meta-weights of an adafac_jax or mulo_jax file; JAX stores (in, out)."""
     mlp = MLP(tuple(g[f"theta/nn/w{i}"].T.contiguous() for i in range(3)), tuple(g[f"theta/nn/b{i}"] for i in range(3)))
     return SmallFCWeights(mlp, g["theta/momentum_decays"], g["theta/rms_decays"], g["theta/adafactor_decays"])
+
+
+def theta(g: Golden) -> Golden:
+    """The meta-weights of a PyLO file, by their keys there."""
+    return {key.removeprefix("theta/"): x for key, x in g.items() if key.startswith("theta/")}
+
+
+def jax_velo(g: Golden) -> VeLOWeights:
+    """The meta-weights of a velo_jax file, through the reader of such trees."""
+    return VeLOWeights.from_state(*canonical("velo", theta(g)))
 
 
 def parameters(g: Golden, which: Iterable[str], dtype: torch.dtype = torch.float32) -> dict[str, torch.nn.Parameter]:

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .mlp import MLP, random_mlp
+from .pretrained import MetaWeights
 
 FEATURE_DIMS = (1, 1, 1, 3, 1, 3, 1, 3, 1, 3, 3, 3, 3, 3)
 
 
 @dataclass(frozen=True)
-class CELO2Weights:
+class CELO2Weights(MetaWeights):
     """What CELO2 was meta-trained to be; its decays are fixed."""
 
     mlp: MLP  # (30, 8, 8, 3) as published; the third output is not used
 
-    kind = "celo2"
+    kind: ClassVar[str] = "celo2"
 
     def __post_init__(self) -> None:
         if self.mlp.widths[0] != 30 or self.mlp.widths[-1] not in (2, 3):
@@ -33,8 +34,8 @@ class CELO2Weights:
     def to(self, device: torch.device | str, dtype: torch.dtype) -> CELO2Weights:
         return CELO2Weights(self.mlp.to(device, dtype))
 
-    @staticmethod
-    def random(seed: int, hidden: tuple[int, ...] = (8, 8)) -> CELO2Weights:
+    @classmethod
+    def random(cls, seed: int, hidden: tuple[int, ...] = (8, 8)) -> CELO2Weights:
         """Seeded random meta-weights: they take steps, they do not train well."""
         return CELO2Weights(random_mlp((30, *hidden, 3), torch.Generator().manual_seed(seed)))
 
@@ -49,8 +50,8 @@ class CELO2Weights:
                   "hidden_layers": len(dense), "output_size": self.mlp.widths[-1], "activation": "relu"}  # fmt: skip
         return tensors, config
 
-    @staticmethod
-    def from_state(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> CELO2Weights:
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> CELO2Weights:
         """The inverse of `to_state`."""
         layers = sum(k.startswith("dense_w.") for k in tensors)
         wanted = [f"w0.{i}" for i in range(len(FEATURE_DIMS))] + ["b0"]

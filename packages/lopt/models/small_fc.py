@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ..features import BASE_DECAYS, Decays, effective_decay
 from .mlp import MLP, random_mlp
+from .pretrained import MetaWeights
 
 # The offsets that MuLO's meta-training learned.
 MULO_OFFSETS = {
@@ -28,7 +29,7 @@ NAMED_OFFSETS = {"mulo": MULO_OFFSETS, "zero": ZERO_OFFSETS}
 
 
 @dataclass(frozen=True)
-class SmallFCWeights:
+class SmallFCWeights(MetaWeights):
     """What small_fc_lopt was meta-trained to be."""
 
     mlp: MLP  # (39, 32, 32, 2) as published; any hidden widths work
@@ -36,8 +37,9 @@ class SmallFCWeights:
     rms_offsets: Tensor  # (1,)
     adafactor_offsets: Tensor  # (3,)
 
-    kind = "small_fc"
-    inputs, outputs = 39, 2
+    kind: ClassVar[str] = "small_fc"
+    inputs: ClassVar[int] = 39
+    outputs: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         if (self.mlp.widths[0], self.mlp.widths[-1]) != (self.inputs, self.outputs):
@@ -56,8 +58,8 @@ class SmallFCWeights:
         offsets = (x.to(device) for x in (self.momentum_offsets, self.rms_offsets, self.adafactor_offsets))
         return SmallFCWeights(self.mlp.to(device, dtype), *offsets)
 
-    @staticmethod
-    def random(seed: int, hidden: tuple[int, ...] = (32, 32)) -> SmallFCWeights:
+    @classmethod
+    def random(cls, seed: int, hidden: tuple[int, ...] = (32, 32)) -> SmallFCWeights:
         """Seeded random meta-weights: they take steps, they do not train well."""
         mlp = random_mlp((39, *hidden, 2), torch.Generator().manual_seed(seed))
         return SmallFCWeights(mlp, *_offset_tensors(ZERO_OFFSETS))
@@ -80,8 +82,8 @@ class SmallFCWeights:
         }
         return tensors, config
 
-    @staticmethod
-    def from_state(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> SmallFCWeights:
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> SmallFCWeights:
         """The inverse of `to_state`; also reads PyLO's checkpoints, if told their offsets."""
         layers = sum(key.endswith(".weight") for key in tensors)
         names = _layer_names(layers)
@@ -96,7 +98,8 @@ def _layer_names(layers: int) -> list[str]:
     return ["network.input", *(f"network.linear_{i}" for i in range(layers - 2)), "network.output"]
 
 
-def _offset_tensors(offsets: Mapping[str, Any] | None) -> tuple[Tensor, Tensor, Tensor]:
+def _offset_tensors(offsets: str | Mapping[str, Any] | None) -> tuple[Tensor, Tensor, Tensor]:
+    offsets = NAMED_OFFSETS.get(offsets) if isinstance(offsets, str) else offsets
     if offsets is None:
         raise ValueError("the checkpoint has no decay offsets: pass decay_offsets='mulo' (those of the published MuLO "
                          "network, which PyLO assumes), 'zero', or a dict of momentum, rms and adafactor")  # fmt: skip

@@ -9,12 +9,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .mlp import MLP
+from .pretrained import MetaWeights
 
 INPUTS, FEATURES, OUTPUTS = 30, 30, 3
 
@@ -34,7 +35,7 @@ class Linear(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VeLOWeights:
+class VeLOWeights(MetaWeights):
     """H: LSTM width (512 as published). B: networks in the bank (256)."""
 
     unused: Linear  # (H, 30): `mix_layer1`, dead code in the reference, kept so that checkpoints survive a round trip
@@ -48,7 +49,7 @@ class VeLOWeights:
     bank_weights: tuple[Tensor, ...]  # (B, out, in) each: 30 -> 4 -> 4 -> 3 as published
     bank_biases: tuple[Tensor, ...]  # (B, out) each
 
-    kind = "velo"
+    kind: ClassVar[str] = "velo"
 
     def __post_init__(self) -> None:
         h, b = self.init_h.shape[1], len(self.controls.bias)
@@ -79,8 +80,8 @@ class VeLOWeights:
         moved = {k: _to(x, device, dtype) for k, x in self.__dict__.items()}
         return VeLOWeights(**moved)
 
-    @staticmethod
-    def random(seed: int, width: int = 512, bank: int = 256, hidden: tuple[int, ...] = (4, 4)) -> VeLOWeights:
+    @classmethod
+    def random(cls, seed: int, width: int = 512, bank: int = 256, hidden: tuple[int, ...] = (4, 4)) -> VeLOWeights:
         """Seeded random meta-weights: they take steps, they do not train well."""
         g = torch.Generator().manual_seed(seed)
         linear = [Linear.random(INPUTS, width, g) for _ in range(3)]
@@ -107,8 +108,8 @@ class VeLOWeights:
                   "hidden_layers": len(self.bank_weights) - 2, "output_size": OUTPUTS}  # fmt: skip
         return tensors, config
 
-    @staticmethod
-    def from_state(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> VeLOWeights:
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> VeLOWeights:
         """The inverse of `to_state`; also reads PyLO's two checkpoints laid together."""
         names = _bank_names(2 + sum(k.startswith("hidden_weights_.") for k in tensors))
         wanted = [f"{k}.{part}" for k in LINEARS for part in ("weight", "bias")]

@@ -1,5 +1,6 @@
 """The optimizers, one file each."""
 
+from .base import LearnedOptimizer as LearnedOptimizer
 from .celo2 import CELO2 as CELO2
 from .elo import ELO as ELO
 from .elo_celo2 import ELOCELO2 as ELOCELO2

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from ..features import Accumulators, Decays
-from ..models.io import load
 from ..step.reference import Gradient
 
 NONFINITE = ("skip", "raise", "propagate")
@@ -95,12 +94,13 @@ class LearnedOptimizer(torch.optim.Optimizer):
         """Check one group's options and load its meta-weights."""
         return values
 
-    def load_once(self, cls: Any, spec: Any, *more: Any) -> Any:
+    def load_once(self, cls: Any, spec: Any, **fallback: Any) -> Any:
         """Meta-weights, read once however many groups name them."""
-        key = (cls, spec) if isinstance(spec, (str, Path)) else (cls, id(spec))
-        if key not in self._loaded:
-            self._loaded[key] = load(cls, spec, *more)
-        return self._loaded[key]
+        if not isinstance(spec, (str, Path)):
+            return cls.from_pretrained(spec, **fallback)
+        if (cls, spec) not in self._loaded:
+            self._loaded[cls, spec] = cls.from_pretrained(spec, **fallback)
+        return self._loaded[cls, spec]
 
     def placed(self, weights: Any, device: torch.device, dtype: torch.dtype) -> Any:
         """Meta-weights on a device, copied there once."""

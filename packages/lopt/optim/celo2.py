@@ -171,7 +171,7 @@ class CELO2(LearnedOptimizer):
     """CELO2 as a torch optimizer.
 
     lr: root mean square of a matrix's step; use a schedule (warm-up, cosine). A number or a one-element tensor.
-    weights: meta-weights, see `lopt.models.load`; per group too.
+    weights: meta-weights, see `lopt.models.pretrained`; per group too.
     weight_decay: decoupled, on the parameter before the step, as AdamW's.
     adam_lr_mult: vectors and embeddings take AdamW steps (0.9, 0.95) with lr * adam_lr_mult; a group with
         `is_embedding=True` counts as embeddings. adamw_for_vectors=False gives them the learned rule instead.

@@ -83,7 +83,7 @@ class SmallFCLOpt(LearnedOptimizer):
     """small_fc_lopt as a torch optimizer.
 
     lr: multiplies the learned step; 1 is what weights are trained for. A number or a one-element tensor.
-    weights: meta-weights, see `lopt.models.load`; per group too.
+    weights: meta-weights, see `lopt.models.pretrained`; per group too.
     weight_decay: decoupled, p (1 - lr wd), on the parameter before the step as in AdamW; `decay_after_step=True`
         shrinks the parameter after the step, which is PyLO's order.
     exp_mult, step_mult: o_0 exp(exp_mult o_1) step_mult.
@@ -126,7 +126,10 @@ class SmallFCLOpt(LearnedOptimizer):
 
     def prepare_group(self, values: dict[str, Any]) -> dict[str, Any]:
         factored_axes((1, 1), values["layout"])
-        return {**values, "weights": self.load_once(SmallFCWeights, values["weights"], self.options["decay_offsets"])}
+        return {
+            **values,
+            "weights": self.load_once(SmallFCWeights, values["weights"], decay_offsets=self.options["decay_offsets"]),
+        }
 
     def init_state(self, p: Tensor, group: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         axes = factored_axes(p.shape, values["layout"])

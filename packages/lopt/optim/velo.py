@@ -179,7 +179,7 @@ class VeLO(LearnedOptimizer):
 
     num_steps: how many steps the run will have; VeLO's own schedule is made from it, and it matters.
     lr: multiplies the learned step; 1 is what the weights are trained for. A number or a one-element tensor.
-    weights: meta-weights, see `lopt.models.load`; the published ones are two files:
+    weights: meta-weights, see `lopt.models.pretrained`; the published ones are two files:
         "hub:Pauljanson002/VeLO_RNN+Pauljanson002/VeLO_MLP". Per group too: tensors hear of those with the same weights.
     weight_decay, decay_after_step, max_grad_norm, maximize, layout, nonfinite: as in `SmallFCLOpt`.
 
