@@ -1,0 +1,66 @@
+"""metaopt evolve: a generator writes optimizers, recorded spaces score them, LLaMEA selects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from evotune import generators
+from evotune.evolve import EvolutionResult, Progress, evolve
+from evotune.jail import JailLimits
+from metabench import results
+from metabench.errors import UserError
+from metabench.recording import Recording
+
+from . import console
+from .score import recordings_of
+
+
+def run(config: DictConfig, out: Path) -> str:
+    """Evolve on the recordings that the configuration names, or take up the run in `resume`."""
+    folder = Path(config.resume).absolute() if config.resume else out
+    result = evolution(config, recordings_of(config.spaces), folder)
+    print(describe(result))
+    if result.score is None:
+        raise UserError(result.why_none())
+    return f"best: {result.program}, P {result.score:.3f} on fresh seeds"
+
+
+def evolution(config: DictConfig, recordings: list[Recording], folder: Path) -> EvolutionResult:
+    """One evolution with a progress bar that shows the best score so far."""
+    options = OmegaConf.to_container(config.generator, resolve=True)
+    assert isinstance(options, dict)
+    generator = generators.make(str(options.pop("name")), seed=config.seed, **{str(k): v for k, v in options.items()})
+    settings = {str(k): v for k, v in config.evolution.items()}
+    with console.progress("evolving", config.evolution.calls) as update:
+
+        def note(state: Progress) -> None:
+            best = "none valid yet" if state.best is None else f"best P {state.best:.3f}"
+            update(state.done, best)
+
+        return evolve(
+            generator,
+            recordings,
+            folder,
+            limits=JailLimits(**config.jail),
+            progress=note,
+            resume=bool(config.get("resume")),
+            seed=config.seed,
+            **settings,
+        )
+
+
+def describe(result: EvolutionResult) -> str:
+    """What came out, how candidates failed, what the selection's luck was worth."""
+    failed = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failures.items())) or "none"
+    lines = [f"{len(result.history)} candidates in {result.seconds:.0f} s; failed: {failed}"]
+    if result.source is None:
+        return lines[0]
+    rows = [[name, f"{sum(p) / len(p):.3f}"] for name, p in result.runs.items()]
+    lines += [
+        f"best: {result.name}. {result.description}",
+        f"P {result.selected_score:.3f} when it was selected, {result.score:.3f} on fresh seeds",
+        results.text_table(["space", "P on fresh seeds"], rows),
+    ]
+    return "\n".join(lines)
