@@ -6,6 +6,7 @@ A backend lives inside a worker process, in a working folder of its own, so that
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,7 +91,8 @@ class CpuBuild:
         try:
             self.function = self.functions.compile(instance)
         except subprocess.CalledProcessError as error:
-            raise BuildError(error.stderr or f"{backend.compiler} ended with code {error.returncode}") from error
+            message = error.stderr or f"{backend.compiler} ended with code {error.returncode}"
+            raise BuildError(_readable(message, backend.source.name)) from error
         except (OSError, AttributeError) as error:  # it compiled, and cannot be loaded or lacks the kernel's name
             raise BuildError(str(error)) from error
         self.arguments = self.functions.ready_argument_list(list(backend.arguments.values()))
@@ -117,6 +119,13 @@ SUFFIXES: dict[str, str] = {"cpu": Cpu.suffix}
 def source_of(kernel: Kernel, backend: str) -> Path:
     """The source that a backend builds; `UserError` if the kernel has none."""
     return kernel.source(SUFFIXES[choose(backend, SUFFIXES, "backend")])
+
+
+def _readable(message: str, source: str) -> str:
+    """A compiler's message that names the source instead of its temporary copy, without the excerpts, which are off by the
+    lines that Kernel Tuner put before it."""
+    named = re.sub(r"[\w./-]*\btemp_\w+\.\w+", source, message)
+    return "\n".join(line for line in named.splitlines() if not re.match(r"\s+\d*\s*\|", line))
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from metabench.timing import interleaved
 from . import backend, check
 from .backend import BuildError
 from .outcome import CORRECT, Outcome, trimmed
+from .realtime import realtime
 from .task import Task
 
 _SETTLED = 1.01  # the two fastest runs agree within this factor
@@ -48,6 +49,8 @@ class Bench:
         self.reference = task.kernel.reference()
         inputs = self.reference.inputs(task.size, seed=task.seed)
         self.expected = self.reference.expected(inputs)
+        with realtime(task.realtime):  # if it is not allowed, say so before anything is measured
+            pass
         self.backend = backend.make(task.backend, task.kernel, task.flags, task.compiler, inputs)
 
     def measure(self, configuration: Mapping[str, Any], best: float | None = None) -> Outcome:
@@ -59,7 +62,7 @@ class Bench:
                 build = self._build(configuration)
             try:
                 self.tell("wait")
-                with clock.waiting(self.exclusive()):
+                with clock.waiting(self.exclusive()), realtime(self.task.realtime):
                     with clock.part("verification"):
                         self._verify(build)
                     with clock.part("benchmark"):
@@ -86,8 +89,10 @@ class Bench:
             return run
 
         try:
-            with self.exclusive():  # the clock counts kernel time alone: restoring the arguments stays out of it
-                timing = interleaved({str(i): call(b) for i, b in enumerate(builds)}, rounds, clock=lambda: spent)
+            # The clock counts kernel time alone: restoring the arguments stays out of it.
+            with self.exclusive(), realtime(self.task.realtime):
+                candidates = {str(place): call(build) for place, build in enumerate(builds)}
+                timing = interleaved(candidates, rounds, clock=lambda: spent)
         finally:
             for build in builds:
                 build.release()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from kernel_tuner.interface import Options, strategy_map
 from kernel_tuner.searchspace import Searchspace
 from kernel_tuner.strategies.common import CostFunc
@@ -27,6 +28,7 @@ class GuardedCostFunc(CostFunc):
         if self.snap:
             x, _ = super()._normalize_and_validate_config(x, check_restrictions)
         row = space.find(x)
+        self.runner.illegal += row is None
         return ((None,) * len(space.names), False) if row is None else (space[row], True)
 
     def eval_all(self, xs: Sequence[Any], check_restrictions: bool = True) -> list[float]:
@@ -66,7 +68,10 @@ def drive(optimizer: Any, runner: MeasuringRunner, options: Mapping[str, Any] | 
         raise UserError(
             f"Kernel Tuner reads the restrictions otherwise: {searchspace.size} configurations, not {len(space)}"
         )
-    strategy.tune(searchspace, runner, _tuning_options(optimizer, runner, options))
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # a failure costs sys.float_info.max, which strategies calculate with
+        strategy.tune(searchspace, runner, _tuning_options(optimizer, runner, options))
 
 
 def strategy_of(optimizer: Any) -> Any:

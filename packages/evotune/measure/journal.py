@@ -61,6 +61,7 @@ class Journal:
             )
         for line in lines[1:-1]:  # what follows the last line end was being written when the run was killed
             entry = json.loads(line)
-            self.outcomes[entry.pop("pass"), entry.pop("row")] = Outcome.from_dict(entry)
+            place = entry.pop("pass"), entry.pop("row")
+            self.outcomes[place] = Outcome.from_dict(entry)
         if lines[-1]:
             write_atomic(self.path, "\n".join(lines[:-1]) + "\n")

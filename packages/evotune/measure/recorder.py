@@ -116,6 +116,7 @@ def _identity(task: Task, device: str, space: Space) -> dict[str, Any]:
         "input_seed": task.seed,
         "repeats": task.repeats,
         "threads": task.threads,
+        "realtime": task.realtime,
         "space": {"names": list(space.names), "values": [list(v) for v in space.values], "configurations": len(space)},
     }
 

@@ -55,7 +55,7 @@ class MeasuringRunner(Runner):
 
     Attributes:
         outcomes: {row of the space: outcome}, in the order of measuring.
-        calls, illegal, revisits: as in `metabench.replay.Trace`.
+        calls, illegal, revisits: as in `metabench.replay.Trace`; what strategies by name ask illegally stays with `CostFunc`.
         ended: "seconds" | "evaluations" | "exhausted" | "calls"; empty while the run goes on.
     """
 
@@ -77,8 +77,9 @@ class MeasuringRunner(Runner):
     def run(self, parameter_space: Sequence[Any], tuning_options: Any) -> list[dict[str, Any] | None]:
         """Results of configurations, in Kernel Tuner's form; None for those that the budget no longer covers."""
         self.stop_if_over()
-        self.calls += max(1, len(parameter_space))
-        self.illegal += not len(parameter_space)  # CostFunc keeps illegal configurations to itself and asks for nothing
+        self.calls += max(
+            1, len(parameter_space)
+        )  # CostFunc keeps illegal configurations to itself: then there are none
         rows = [self.space.find(configuration) for configuration in parameter_space]
         self.illegal += rows.count(None)
         new = [row for row in dict.fromkeys(rows) if row is not None and row not in self.outcomes]

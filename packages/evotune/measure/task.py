@@ -29,6 +29,8 @@ class Task:
             further; None times every configuration to the end.
         build_seconds, run_seconds: after so long a build, or a single run, is killed and the configuration has failed.
         threads: OMP_NUM_THREADS of the workers.
+        realtime: time with real-time priority, so that other processes cannot interrupt a run; see `realtime`.
+        environment: further variables for the workers.
     """
 
     kernel: Kernel
@@ -42,6 +44,7 @@ class Task:
     build_seconds: float = 60.0
     run_seconds: float = 10.0
     threads: int = 1
+    realtime: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

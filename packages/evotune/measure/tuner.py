@@ -156,7 +156,7 @@ def _search(
         raise
     except Exception as raised:
         return "error", f"{type(raised).__name__}: {raised}"
-    return runner.ended or "returned", ""
+    return runner.over() or "returned", ""
 
 
 def _compare(pool: Pool, runner: MeasuringRunner, finalists: int, rounds: int) -> Comparison | None:

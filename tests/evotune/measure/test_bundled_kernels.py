@@ -1,0 +1,49 @@
+"""The kernels that come along: right at sizes that no tile divides, defaults alike in space and source, spaces as intended."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pytest
+from kernel_tuner.searchspace import Searchspace
+
+from evotune.measure.pool import Pool
+from evotune.measure.task import Task
+from metabench import kernel as kernels
+from metabench.space import Space
+
+ODD_SIZES: dict[str, list[Any]] = {
+    "gemm": [(1, 1, 1), (7, 100, 390), (65, 33, 17)],
+    "convolution": [(1, 1), (3, 7), (9, 133)],
+}
+SIZES = {"gemm": 583, "convolution": 594}
+
+
+@pytest.mark.parametrize("name", ODD_SIZES)
+def test_it_is_right_at_odd_sizes(name: str) -> None:
+    kernel = kernels.find(name)
+    space = Space.from_t1(kernel.space_definition())
+    rows = random.Random(0).sample(range(len(space)), 3)
+    for size in ODD_SIZES[name]:
+        with Pool(Task.of(kernel, "native", size=size, repeats=1)) as pool:
+            outcomes = dict(pool.measure(space.describe(row) for row in rows))
+        assert [outcomes[i].error for i in range(3)] == [""] * 3
+
+
+@pytest.mark.parametrize("name", ODD_SIZES)
+def test_its_space_is_kernel_tuners(name: str) -> None:
+    space = Space.from_t1(kernels.find(name).space_definition())
+    theirs = Searchspace(space.tune_params, [r.text for r in space.restrictions], 10**9)
+    assert len(space) == SIZES[name]
+    assert sorted(theirs.list) == sorted(space.configurations)
+
+
+@pytest.mark.parametrize("name", ODD_SIZES)
+def test_the_default_is_the_sources(name: str) -> None:
+    kernel = kernels.find(name)
+    space = Space.from_t1(kernel.space_definition())
+    macros = dict(re.findall(r"#ifndef (\w+)\n#define \1 (\d+)", kernel.source(".cpp").read_text()))
+    assert {k: int(v) for k, v in macros.items()} == space.defaults
+    assert space.find(tuple(space.defaults.values())) is not None

@@ -1,0 +1,36 @@
+"""Without a compiler nothing can be tuned: said at once, with the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from evotune.measure import record, tune
+from metabench.errors import UserError
+from metabench.kernel import Kernel
+
+
+def test_it_says_how_to_get_one(faulty: Callable[..., Kernel], tmp_path: Path) -> None:
+    kernel = faulty([0])
+    with pytest.raises(UserError, match=r"no C\+\+ compiler 'g\+\+-none' found.*apt install g\+\+"):
+        record(kernel, "native", tmp_path / "out.json", compiler="g++-none")
+    with pytest.raises(UserError, match=r"no C\+\+ compiler 'g\+\+-none' found"):
+        tune(kernel, "random_sample", evaluations=1, compiler="g++-none")
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_an_unknown_device_lists_those_there_are(faulty: Callable[..., Kernel], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unknown device 'avx3'; allowed: avx2, native, sse42"):
+        record(faulty([0]), "avx3", tmp_path / "out.json")
+
+
+def test_a_budget_is_asked_for(faulty: Callable[..., Kernel]) -> None:
+    with pytest.raises(UserError, match="needs a budget"):
+        tune(faulty([0]), "random_sample")
+
+
+def test_an_unknown_optimizer_lists_those_there_are(faulty: Callable[..., Kernel]) -> None:
+    with pytest.raises(UserError, match=r"unknown optimizer 'genetic_algoritm'.*Did you mean 'genetic_algorithm'"):
+        tune(faulty([0, 2]), "genetic_algoritm", evaluations=2, repeats=1)
