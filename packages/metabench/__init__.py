@@ -8,5 +8,6 @@ from .replay import Limits as Limits
 from .replay import Stop as Stop
 from .replay import Trace as Trace
 from .replay import replay as replay
+from .score import score as score
 from .searchspace import Searchspace as Searchspace
 from .space import Space as Space

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,9 +33,7 @@ def over_repeats(runs: list[np.ndarray], seed: int = 0) -> Estimate:
     Args:
         runs: for each space the scores of its runs, float (repeats,).
     """
-    rng = np.random.default_rng(seed)
-    resampled = [r[rng.integers(len(r), size=(RESAMPLES, len(r)))].mean(axis=1) for r in runs]
-    return _estimate(float(np.mean([r.mean() for r in runs])), np.mean(resampled, axis=0))
+    return _estimate(float(np.mean([r.mean() for r in runs])), _resample(runs, seed))
 
 
 def over_spaces(runs: list[np.ndarray], seed: int = 0) -> Estimate:
@@ -50,12 +49,69 @@ def paired_difference(ours: list[np.ndarray], theirs: list[np.ndarray], seed: in
     return over_repeats([a - b for a, b in zip(ours, theirs, strict=True)], seed)
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """Two optimizers on the same seeds.
+
+    Attributes:
+        difference: how much better the first is.
+        p: chance of so large a difference if there were none (two-sided, bootstrap), adjusted for the number of pairs.
+        spread: standard deviation, over repeats, of the difference in the mean over spaces.
+    """
+
+    better: str
+    worse: str
+    difference: Estimate
+    p: float
+    spread: float
+
+    @property
+    def significant(self) -> bool:
+        """At the 5 % level, over all pairs together."""
+        return self.p < 1 - LEVEL
+
+
+def compare(
+    runs: Mapping[str, list[np.ndarray]], couples: Sequence[tuple[str, str]], seed: int = 0
+) -> list[Comparison]:
+    """Paired comparisons; p-values adjusted after Holm, so that the chance of any false finding is 5 %.
+
+    Args:
+        runs: for each optimizer, for each space, the scores of its runs in the order of their seeds, float (repeats,).
+    """
+    found = []
+    for a, b in couples:
+        differences = [x - y for x, y in zip(runs[a], runs[b], strict=True)]
+        resampled = _resample(differences, seed)
+        beyond = min((resampled <= 0).mean(), (resampled >= 0).mean())
+        estimate = _estimate(float(np.mean([d.mean() for d in differences])), resampled)
+        spread = float(np.mean(differences, axis=0).std(ddof=1)) if len(differences[0]) > 1 else np.nan
+        found.append(Comparison(a, b, estimate, max(2 * float(beyond), 1 / RESAMPLES), spread))
+    adjusted = holm(np.array([c.p for c in found]))
+    return [replace(c, p=float(p)) for c, p in zip(found, adjusted, strict=True)]
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """p-values, float (k,), adjusted for being k of them (Holm 1979)."""
+    order = np.argsort(p)
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted
+
+
 def repeats_to_see(difference: float, spread: float, level: float = LEVEL) -> int:
     """Repeats needed before a true difference shows at this level with 80 % power, when pairs differ by `spread` (one s.d.)."""
     if not difference > 0:
         raise ValueError(f"a difference must be positive, not {difference}")
     z = {0.95: 1.96, 0.99: 2.576}[level] + 0.8416
     return max(2, int(np.ceil((z * spread / difference) ** 2)))
+
+
+def _resample(runs: list[np.ndarray], seed: int) -> np.ndarray:
+    """Means over spaces of means over runs drawn again, float64 (RESAMPLES,)."""
+    rng = np.random.default_rng(seed)
+    return np.mean([r[rng.integers(len(r), size=(RESAMPLES, len(r)))].mean(axis=1) for r in runs], axis=0)
 
 
 def _estimate(mean: float, resampled: np.ndarray) -> Estimate:

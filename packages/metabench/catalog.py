@@ -36,12 +36,18 @@ def available(root: Path | str | None = None) -> dict[str, Path]:
     }
 
 
-def select(names: str | Iterable[str], root: Path | str | None = None) -> list[Recording]:
+def select(
+    names: str | Iterable[str],
+    root: Path | str | None = None,
+    objective: str | None = None,
+    maximize: bool | None = None,
+) -> list[Recording]:
     """Load recordings.
 
     Args:
         names: each a recording ("gemm/avx2"), a kernel (all its recordings: "gemm"), "all", or the path of a file.
         root: a benchmark hub's folder; None for the bundled recordings.
+        objective, maximize: as `metabench.load`; by default what each file says.
 
     Raises:
         UserError: an unknown name (the allowed ones are listed), or a file that cannot be read.
@@ -51,12 +57,12 @@ def select(names: str | Iterable[str], root: Path | str | None = None) -> list[R
     files: dict[Path, None] = {}
     for name in names:
         files |= dict.fromkeys(_match(name, there))
-    return [read(path) for path in files]
+    return [read(path, objective, maximize) for path in files]
 
 
-def read(path: Path) -> Recording:
+def read(path: Path, objective: str | None = None, maximize: bool | None = None) -> Recording:
     """Load one recording, in the space of its kernel's definition where that lies beside it."""
-    return recording.load(path, definition=_definition(path))
+    return recording.load(path, None, objective, maximize, _definition(path))
 
 
 def _match(name: str, there: dict[str, Path]) -> list[Path]:

@@ -32,6 +32,12 @@ class Restriction:
     row: Callable[[Mapping[str, Any]], Any]
     tree: ast.Expression | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Compiled code cannot be pickled; its text can, and means the same on the other side.
+        if self.tree is None:
+            return Restriction, (self.names, self.text, self.row)
+        return _from_text, (self.text, self.names)
+
     def holds(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """Which rows fulfil it: bool (n,), for columns {name: (n,)} that include `names`."""
         count = len(next(iter(columns.values())))
@@ -100,6 +106,10 @@ def _from_callable(restriction: Callable[..., Any], names: Sequence[str]) -> Res
             f"restriction {text!r} takes {', '.join(arguments) or 'nothing'}; it must take one dict, or parameters by name"
         )
     return Restriction(tuple(names), text, lambda row: restriction(dict(row)))
+
+
+def _from_text(text: str, names: Sequence[str]) -> Restriction:
+    return _from_tree(expression.parse(text), names)
 
 
 def _from_tree(tree: ast.Expression, names: Sequence[str]) -> Restriction:

@@ -48,6 +48,10 @@ class Space:
         self.table = table
         self.defaults = dict(defaults or {})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without what is only cached: the list of configurations is ten times the table.
+        return Space, (self.names, self.values, self.restrictions, self.table, self.defaults)
+
     # -- construction -------------------------------------------------------------------------------------------------
 
     @classmethod

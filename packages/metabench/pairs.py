@@ -1,0 +1,136 @@
+"""One optimizer on one recording: all its runs, under every estimator's rules. The unit that scoring hands to processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import atm, registry
+from .baseline import baseline
+from .errors import UserError
+from .recording import Recording
+from .replay import Limits, Optimizer, Session, Trace, replay
+
+Factory = Callable[[], Optimizer]
+ESTIMATORS = ("direct", "atm")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be run.
+
+    Attributes:
+        factory: makes a fresh optimizer for every run; or its name in the registry.
+        seeds: one run each.
+        estimators: of `ESTIMATORS`; each has its own budget, so each takes runs of its own.
+        cpu: the optimizer's own CPU time counts on the clock of `direct`.
+    """
+
+    name: str
+    factory: Factory | str
+    recording: str
+    seeds: tuple[int, ...]
+    estimators: tuple[str, ...]
+    cpu: bool = False
+
+
+@dataclass
+class Result:
+    """What came of a job.
+
+    Attributes:
+        traces: the runs under `direct`, one per seed.
+        atm_traces: those under `atm`.
+        atm_curve: float64 (1000,), the progress curve that `atm` makes of its runs; None if there is none, see `atm_reason`.
+        atm_deviations: float64 (2000,), resampled deviations of its P.
+    """
+
+    traces: list[Trace] = field(default_factory=list)
+    atm_traces: list[Trace] = field(default_factory=list)
+    atm_curve: np.ndarray | None = None
+    atm_deviations: np.ndarray | None = None
+    atm_reason: str = ""
+
+
+def factory_of(optimizer: Factory | str) -> Factory:
+    """The factory itself, by name where it is named."""
+    return registry.make(optimizer) if isinstance(optimizer, str) else optimizer
+
+
+def run(job: Job, recording: Recording) -> Result:
+    """All runs of one job.
+
+    Raises:
+        UserError: the optimizer raised; the message says where and what.
+    """
+    make, result = factory_of(job.factory), Result()
+    if "direct" in job.estimators:
+        limits = Limits(seconds=baseline(recording).end)
+        result.traces = [
+            _one(job, make, recording, seed, Session(recording, limits, cpu=job.cpu)) for seed in job.seeds
+        ]
+    if "atm" in job.estimators:
+        ax = atm.axis(recording)
+        result.atm_traces = [_one(job, make, recording, seed, ax.session()) for seed in job.seeds]
+        try:
+            result.atm_curve = atm.performance(result.atm_traces, ax, job.seeds[0])
+            result.atm_deviations = atm.resampled(result.atm_traces, ax)
+        except atm.NotScorable as error:
+            result.atm_reason = str(error)
+    return result
+
+
+def _one(job: Job, make: Factory, recording: Recording, seed: int, session: Session) -> Trace:
+    trace = replay(make(), recording, seed=seed, name=job.name, session=session)
+    if trace.error:
+        raise UserError(f"optimizer {job.name!r} failed on {recording.name} with seed {seed}: {trace.error}")
+    return trace
+
+
+def run_all(jobs: Sequence[Job], recordings: Mapping[str, Recording], workers: int) -> Iterator[tuple[Job, Result]]:
+    """Results as they come: in this process and in order for one worker, else from `workers` processes.
+
+    Raises:
+        UserError: an optimizer or a space that cannot be sent to another process, such as a lambda.
+    """
+    if workers == 1:
+        for job in jobs:
+            yield job, run(job, recordings[job.recording])
+        return
+    _check_sendable(jobs, recordings)
+    context = multiprocessing.get_context("spawn")  # no threads or locks of this process come along
+    with ProcessPoolExecutor(workers, context, initializer=_receive, initargs=(dict(recordings),)) as pool:
+        pending = {pool.submit(_run_received, job): job for job in jobs}
+        try:
+            for future in as_completed(pending):
+                yield pending[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _check_sendable(jobs: Sequence[Job], recordings: Mapping[str, Recording]) -> None:
+    things = {f"optimizer {job.name!r}": job.factory for job in jobs}
+    for what, thing in {**things, **{f"recording {n!r}": r.space for n, r in recordings.items()}}.items():
+        try:
+            pickle.dumps(thing)
+        except Exception as error:
+            raise UserError(
+                f"{what} cannot be sent to another process ({error}); score with workers=1, or name it: "
+                "an optimizer's registered name, a class or function of a module"
+            ) from error
+
+
+_received: dict[str, Recording] = {}
+
+
+def _receive(recordings: dict[str, Recording]) -> None:
+    _received.update(recordings)
+
+
+def _run_received(job: Job) -> Result:
+    return run(job, _received[job.recording])
