@@ -14,10 +14,10 @@ from lopt.step import cpu, dispatch
 @pytest.fixture(autouse=True)
 def nothing_built(monkeypatch):
     """Each test asks for the library anew."""
-    for cached in (cpu.library, dispatch._library):
+    for cached in (cpu.library, dispatch._find_library):
         cached.cache_clear()
     yield
-    for cached in (cpu.library, dispatch._library):
+    for cached in (cpu.library, dispatch._find_library):
         cached.cache_clear()
 
 

@@ -31,6 +31,10 @@ class CELO2Weights(MetaWeights):
         if self.mlp.widths[0] != 30 or self.mlp.widths[-1] not in (2, 3):
             raise ValueError(f"a CELO2 network maps 30 features to 3 outputs, this one has widths {self.mlp.widths}")
 
+    @property
+    def example(self) -> Tensor:
+        return self.mlp.weights[0]
+
     def to(self, device: torch.device | str, dtype: torch.dtype) -> CELO2Weights:
         return CELO2Weights(self.mlp.to(device, dtype))
 

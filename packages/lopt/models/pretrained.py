@@ -49,6 +49,11 @@ class MetaWeights:
     def from_state(cls: type[W], tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> W:
         raise NotImplementedError
 
+    @property
+    def example(self) -> Tensor:
+        """One of the tensors: all are on one device and of one type."""
+        raise NotImplementedError
+
     def to_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise NotImplementedError
 

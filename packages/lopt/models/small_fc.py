@@ -54,6 +54,10 @@ class SmallFCWeights(MetaWeights):
             effective_decay(adafactor, self.adafactor_offsets),
         )
 
+    @property
+    def example(self) -> Tensor:
+        return self.mlp.weights[0]
+
     def to(self, device: torch.device | str, dtype: torch.dtype) -> SmallFCWeights:
         offsets = (x.to(device) for x in (self.momentum_offsets, self.rms_offsets, self.adafactor_offsets))
         return SmallFCWeights(self.mlp.to(device, dtype), *offsets)

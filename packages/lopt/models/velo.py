@@ -76,6 +76,10 @@ class VeLOWeights(MetaWeights):
         shaped = [x.reshape(-1, *b.shape[1:]) for x, b in zip(parts, bank, strict=True)]
         return shaped[: len(self.bank_weights)], shaped[len(self.bank_weights) :]
 
+    @property
+    def example(self) -> Tensor:
+        return self.init_h
+
     def to(self, device: torch.device | str, dtype: torch.dtype) -> VeLOWeights:
         moved = {k: _to(x, device, dtype) for k, x in self.__dict__.items()}
         return VeLOWeights(**moved)

@@ -69,6 +69,7 @@ class LearnedOptimizer(torch.optim.Optimizer):
         self._group_defaults = group_options
         self._group_values: list[dict[str, Any]] = []
         self._loaded: dict[Any, Any] = {}
+        self._pending: tuple[Tensor, list[str]] | None = None  # nonfinite="raise": flags of a step, not read yet
         super().__init__(params, defaults)
 
     # ---- what a learned optimizer writes -------------------------------------------------------------------------
@@ -104,6 +105,8 @@ class LearnedOptimizer(torch.optim.Optimizer):
 
     def placed(self, weights: Any, device: torch.device, dtype: torch.dtype) -> Any:
         """Meta-weights on a device, copied there once."""
+        if weights.example.device == device and weights.example.dtype == dtype:
+            return weights
         key = (id(weights), device, dtype)
         if key not in self._loaded:
             self._loaded[key] = weights.to(device, dtype)
@@ -135,6 +138,7 @@ class LearnedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._raise_pending()
         slots = self._slots()
         ok = self._finite(slots, loss)
         if ok is not None and _decided_here(ok):
@@ -176,13 +180,26 @@ class LearnedOptimizer(torch.optim.Optimizer):
         device = every[0].param.device
         largest = torch._foreach_norm([s.grad.tensor for s in every], float("inf"))
         ok = torch.stack([x.to(device, torch.float32) for x in largest]) < LARGEST_GRADIENT  # False for NaN
-        if self.options["nonfinite"] == "raise" and _decided_here(ok) and not bool(ok.all()):
-            bad = ", ".join(s.name for s, fine in zip(every, ok.tolist(), strict=True) if not fine)
-            raise FloatingPointError(f"gradient is not finite (or its square overflows): {bad}; nothing was changed")
+        if self.options["nonfinite"] == "raise":
+            self._pending = (ok, [s.name for s in every])
+            if _decided_here(ok):
+                self._raise_pending()
         ok = ok.all()
         if self.uses_loss and loss is not None:
             ok = ok & torch.isfinite(torch.as_tensor(loss, device=device)).all()
         return ok
+
+    def _raise_pending(self) -> None:
+        """nonfinite="raise": read the last step's flags. On the CPU in the step itself; elsewhere that would stop the
+        device, so the step is skipped there by its flag, and the next step or `state_dict` raises."""
+        if self._pending is None:
+            return
+        (ok, names), self._pending = self._pending, None
+        if not bool(ok.all()):
+            bad = ", ".join(name for name, fine in zip(names, ok.tolist(), strict=True) if not fine)
+            raise FloatingPointError(
+                f"gradient is not finite (or its square overflows): {bad}; that step changed nothing"
+            )
 
     def _prepare_gradients(self, slots: list[list[Slot]], ok: Tensor | None) -> None:
         """Give each gradient the scale of global clipping and the flag of a skipped step."""
@@ -205,8 +222,13 @@ class LearnedOptimizer(torch.optim.Optimizer):
         if "options" not in state:  # from load_state_dict: state and param_groups only
             state = {**state, "state": {p: _unwrap(s, p) for p, s in state["state"].items()}}
         else:
-            self._loaded = {}
+            self._loaded, self._pending = {}, None
         super().__setstate__(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain numbers only."""
+        self._raise_pending()
+        return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a checkpoint: every bit and type as saved (torch would cast float32 state to a half parameter's type).
@@ -272,9 +294,9 @@ def check_group(group: Mapping[str, Any]) -> None:
 
 
 def clip_scale(grads: Iterable[Tensor], limit: float) -> Tensor:
-    """limit / max(norm, limit), the norm over all gradients together, (); in float32 whatever the gradients are."""
-    norms = torch._foreach_norm(list(grads), 2, dtype=torch.float32)
-    norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+    """limit / max(norm, limit), the norm over all gradients together, (); in float32 (float64) whatever the gradients are."""
+    norms = [torch.linalg.vector_norm(g, dtype=state_type(g)) for g in grads]
+    norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device, norms[0].dtype) for n in norms]))
     return limit / norm.clamp(min=limit)
 
 
@@ -285,10 +307,9 @@ def by_type(slots: list[Slot]) -> dict[tuple[torch.device, torch.dtype], list[Sl
     return groups
 
 
-def rates(group: Mapping[str, Any], ok: Tensor | None, device: torch.device) -> tuple[Any, Any]:
-    """lr and 1 - lr * weight decay; 0 and 1 in a skipped step."""
+def rates(group: Mapping[str, Any], device: torch.device) -> tuple[Any, Any]:
+    """lr and 1 - lr * weight decay; a tensor lr stays a tensor."""
     lr = group["lr"].to(device) if isinstance(group["lr"], Tensor) else group["lr"]
-    lr = lr if ok is None else torch.where(ok, lr, 0.0)
     return lr, 1 - lr * group["weight_decay"]
 
 
@@ -299,3 +320,12 @@ def hold(decays: Decays, ok: Tensor | None) -> Decays:
 
 def accumulators(state: Mapping[str, Any]) -> Accumulators:
     return Accumulators(state["m"], state["v"], state.get("row"), state.get("col"), state.get("diag"))
+
+
+def count_(slots: list[Slot], ok: Tensor | None) -> None:
+    """step + 1 for each parameter, or + 0 in a skipped step; a list of tensors, because one tensor would be read here."""
+    steps = [s.state["step"] for s in slots]
+    if ok is None:
+        torch._foreach_add_(steps, 1)
+    else:
+        torch._foreach_add_(steps, [ok.to(torch.int64)] * len(steps))

@@ -54,7 +54,7 @@ from ..step.reference import (
     update_factors_,
     write_,
 )
-from .base import LearnedOptimizer, Slot, accumulators, hold, rates, state_type
+from .base import LearnedOptimizer, Slot, accumulators, count_, hold, rates, state_type
 
 DECAYS = ((0.9, 0.99, 0.999), 0.95, (0.9, 0.99, 0.999))  # momentum, rms, adafactor
 ADAM_BETAS, ADAM_EPS = (0.9, 0.95), 1e-8
@@ -227,10 +227,10 @@ class CELO2(LearnedOptimizer):
         self, group: dict[str, Any], values: dict[str, Any], slots: list[Slot], ok: Tensor | None,
         device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
-        lr, shrink = rates(group, ok, device)
+        lr, shrink = rates(group, device)
         mlp = scale_outputs(self.placed(values["weights"], device, dtype).mlp, (1.0, group["exp_mult"]))
         decays = hold(Decays(*(torch.tensor(b, device=device, dtype=torch.float32).to(dtype) for b in DECAYS)), ok)
-        torch._foreach_add_([s.state["step"] for s in slots], 1 if ok is None else ok.to(torch.int64))
+        count_(slots, ok)
         for s in slots:
             if not s.param.numel():
                 continue
@@ -254,7 +254,7 @@ class CELO2(LearnedOptimizer):
         square = torch.linalg.vector_norm(u, dim=dims, keepdim=True) ** 2 / size
         u *= (square + FEATURES.norm_eps).rsqrt() * group["rms_mult"] * lr
         for block in blocks(p.shape, BLOCK):
-            write_(p, block, u[block], shrink, False)
+            write_(p, block, u[block], shrink, ok=s.grad.ok)
 
     def _adamw_(self, s: Slot, axes: Axes | None, decays: Decays, lr: Any, weight_decay: float) -> None:
         """AdamW; its betas are the learned rule's first momentum decay and its rms decay, which ELO-CELO2 relies on."""
@@ -271,4 +271,4 @@ class CELO2(LearnedOptimizer):
                 ema_(v[block], g * g, decays.rms)
         for block in blocks(p.shape, BLOCK):
             step = lr * adam_direction(m[block], v[block], state["step"].clamp(min=1))
-            write_(p, block, step, 1 - lr * weight_decay, False)
+            write_(p, block, step, 1 - lr * weight_decay, ok=s.grad.ok)

@@ -36,7 +36,7 @@ from ..models.mlp import MLP
 from ..models.small_fc import SmallFCWeights
 from ..step import dispatch
 from ..step.reference import Factors, Gradient, fold, measure_, scale_outputs, update_factors_
-from .base import LearnedOptimizer, Slot, accumulators, hold, rates, state_type
+from .base import LearnedOptimizer, Slot, accumulators, count_, hold, rates, state_type
 
 
 def small_fc_step(
@@ -147,10 +147,9 @@ class SmallFCLOpt(LearnedOptimizer):
     ) -> None:  # fmt: skip
         w = self.placed(values["weights"], device, dtype)
         decays = hold(w.decays().to(device, dtype), ok)
-        steps = [s.state["step"] for s in slots]
-        times = time_features(torch.stack(steps).to(dtype)).unbind()  # (11,) each
+        times = time_features(torch.stack([s.state["step"] for s in slots]).to(dtype)).unbind()  # (11,) each
         apply = dispatch.applier(self.options["backend"], device, dtype, w.mlp, self.options["config"])
-        lr, _ = rates(group, ok, device)
+        lr, _ = rates(group, device)
         scaled: dict[float, MLP] = {}
         for s, time in zip(slots, times, strict=True):
             scale, axes = self.step_scale(s.param, group, values), factored_axes(s.param.shape, values["layout"])
@@ -160,4 +159,4 @@ class SmallFCLOpt(LearnedOptimizer):
                 shrink = 1 - lr * scale * group["weight_decay"]
                 small_fc_update_(s.param, s.grad, accumulators(s.state), scaled[scale], decays, time, axes, apply, shrink,
                                  group["decay_after_step"])  # fmt: skip
-        torch._foreach_add_(steps, 1 if ok is None else ok.to(torch.int64))
+        count_(slots, ok)

@@ -151,7 +151,7 @@ def statistics(p: Tensor, a: Accumulators, limit: int = BLOCK) -> Tensor:
         var, mean = torch.var_mean(x, 1, correction=0)
         rows.append(torch.cat([p[block].to(x.dtype).square().mean()[None], mean, var]))
     r = torch.stack(rows).to(wide)  # (blocks, 9)
-    sizes = torch.tensor([math.prod(s.stop - s.start for s in block) for block in tiles], device=p.device, dtype=wide)
+    sizes = torch.tensor([math.prod([s.stop - s.start for s in block]) for block in tiles], device=p.device, dtype=wide)
     w = (sizes / sizes.sum())[:, None]
     mean = (w * r[:, :5]).sum(0)
     var = (w * (r[:, 5:] + (r[:, 1:5] - mean[1:]) ** 2)).sum(0)
@@ -279,7 +279,7 @@ class VeLO(LearnedOptimizer):
         accs = [accumulators(s.state) for s in slots]
         m = moments(torch.stack([statistics(s.param, a) for s, a in zip(slots, accs, strict=True)]).to(dtype))
         controls, lr_mult = self._recur(w, slots, m, features, progress, ok)
-        speed = [rates(group.group, ok, device) for group, _ in members]
+        speed = [rates(group.group, device) for group, _ in members]
         lr = torch.stack([torch.as_tensor(x, device=device, dtype=dtype).reshape(()) for x, _ in speed])
         networks = mixed_networks(w, controls, lr * lr_mult * (m.p2 + 1e-9).sqrt() * STEP_MULT)
         decays = hold(Decays(*(torch.tensor(b, device=device, dtype=torch.float32).to(dtype) for b in BASE_DECAYS)), ok)

@@ -112,15 +112,16 @@ def apply_(
     for block in blocks(p.shape, SLAB):
         view = p[block]
         old = view.to(torch.float32).contiguous()
-        out = view if view.dtype == torch.float32 and view.is_contiguous() else torch.empty_like(old)
+        in_place = view.dtype == torch.float32 and view.is_contiguous() and g.ok is None
+        out = view if in_place else torch.empty_like(old)
         m, v = part(a.m, block), a.v[block]
         geometry = Geometry.of(tuple(view.shape), axes)
         torch.ops.lopt.small_fc_apply(out, old, g[block].contiguous(), m, v, _slow(slow, block), _fast(fast, a, block),
                                       weights, list(geometry), handle)  # fmt: skip
         if shrink_after:
             out.mul_(shrink)
-        if out is not view:
-            view.copy_(out)
+        if not in_place:
+            view.copy_(out if g.ok is None else torch.where(g.ok, out, old))
 
 
 def _swapped(net: Folded) -> Folded:

@@ -55,8 +55,13 @@ def applier(
     return partial(reference.apply_, SMALL_FC) if handle is None else partial(cpu.apply_, handle)
 
 
-@functools.cache
+@torch.compiler.assume_constant_result  # a compiled step asks while it is being traced, and once
 def _library(hidden: int, config: tuple[tuple[str, Any], ...] | None) -> int | None:
+    return _find_library(hidden, config)
+
+
+@functools.cache
+def _find_library(hidden: int, config: tuple[tuple[str, Any], ...] | None) -> int | None:
     """The kernel's handle, or None after one warning. Cached: the question is settled once per process."""
     try:
         return cpu.library(hidden, cpu.configuration(None if config is None else dict(config)))

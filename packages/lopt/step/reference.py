@@ -53,9 +53,9 @@ class Gradient:
     def __getitem__(self, block: Block) -> Tensor:
         g = self.tensor[block].to(self.dtype)
         g = g.nan_to_num() if self.replace_nan else g
-        g = g if self.ok is None else torch.where(self.ok, g, 0)
         g = g if self.scale is None else g * self.scale
-        return g if self.bound is None else g.clamp(-self.bound, self.bound)
+        g = g if self.bound is None else g.clamp(-self.bound, self.bound)
+        return g if self.ok is None else torch.where(self.ok, g, 0)  # last: the scale may be NaN too
 
 
 class Factors(NamedTuple):
@@ -197,11 +197,14 @@ def _project(w: Tensor, x: Tensor) -> Tensor:
     return (w @ x.reshape(len(x), -1)).reshape(len(w), *x.shape[1:])
 
 
-def write_(p: Tensor, block: Block, step: Tensor, shrink: Tensor | float, shrink_after: bool) -> None:
+def write_(
+    p: Tensor, block: Block, step: Tensor, shrink: float | Tensor, shrink_after: bool = False, ok: Tensor | None = None
+) -> None:
     """p <- shrink p - step (decoupled weight decay on the old value), or shrink (p - step); rounds once for half types."""
     view = p[block]
     old = view.to(step.dtype)
-    view.copy_((old - step) * shrink if shrink_after else old * shrink - step)
+    new = (old - step) * shrink if shrink_after else old * shrink - step
+    view.copy_(new if ok is None else torch.where(ok, new, old))
 
 
 def apply_(
@@ -212,4 +215,4 @@ def apply_(
     for block in blocks(p.shape, limit):
         x = block_features(fs, p[block].to(g.dtype), g[block], a, factors, block) if kept is None else kept
         o = network(net, x, a, block)
-        write_(p, block, (o[0] * o[1].exp()).reshape(x.shape[1:]), shrink, shrink_after)
+        write_(p, block, (o[0] * o[1].exp()).reshape(x.shape[1:]), shrink, shrink_after, g.ok)
