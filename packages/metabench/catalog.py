@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import kernel, recording
-from .errors import UserError, choose
+from . import hub, recording
+from . import kernel as kernels
+from .errors import choose
 from .recording import Recording
 
 _SUFFIXES = (".json.gz", ".json")
@@ -23,16 +24,12 @@ def available(root: Path | str | None = None) -> dict[str, Path]:
         UserError: `root` is no folder.
     """
     if root is None:
-        folders = [kernel.find(name).recordings() for name in kernel.available()]
-        return {f"{f.parent.name}/{_stem(p)}": p for f in folders for p in _files(f)}
-    hub = Path(root).expanduser()
-    if not hub.is_dir():
-        raise UserError(
-            f"{hub} is no folder; spaces.root must name a benchmark hub: a folder with cachefiles/ and kernels/"
-        )
-    base = hub / "cachefiles" if (hub / "cachefiles").is_dir() else hub
+        bundled = [kernels.find(name).recordings() for name in kernels.available()]
+        return {f"{f.parent.name}/{_stem(p)}": p for f in bundled for p in _files(f)}
+    folder = hub.root_of(root)
+    base = folder / "cachefiles" if (folder / "cachefiles").is_dir() else folder
     return {
-        f"{folder.name}/{_stem(p)}": p for folder in sorted(base.iterdir()) if folder.is_dir() for p in _files(folder)
+        f"{kernel.name}/{_stem(p)}": p for kernel in sorted(base.iterdir()) if kernel.is_dir() for p in _files(kernel)
     }
 
 
@@ -46,7 +43,7 @@ def select(
 
     Args:
         names: each a recording ("gemm/avx2"), a kernel (all its recordings: "gemm"), "all", or the path of a file.
-        root: a benchmark hub's folder; None for the bundled recordings.
+        root: a benchmark hub's folder, "hub" for the downloaded one; None for the bundled recordings.
         objective, maximize: as `metabench.load`; by default what each file says.
 
     Raises:

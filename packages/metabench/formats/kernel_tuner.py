@@ -75,16 +75,23 @@ def parse(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except ValueError as error:
-        body = text.removesuffix(",").rstrip()
-        if not body.endswith("}"):
-            raise UserError(f"{path} is truncated or no JSON: {error}") from error
-        try:
-            content = json.loads(body + "}\n}")
-        except ValueError:
+        content = _closed(text)
+        if content is None:
             raise UserError(f"{path} is truncated or no JSON: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} is no Kernel Tuner cache: expected an object, found {type(content).__name__}")
     return content
+
+
+def _closed(text: str) -> Any:
+    """A cache whose last entry is whole, with the braces that are missing after it; None if it is something else."""
+    body = text.removesuffix(",").rstrip()
+    for braces in ("}", "}}") if body.endswith("}") else ():
+        try:
+            return json.loads(body + braces)
+        except ValueError:
+            continue
+    return None
 
 
 def _entry(where: str, entry: Any, names: list[str], objective: str) -> Entry:

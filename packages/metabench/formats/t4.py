@@ -70,6 +70,8 @@ def from_content(
         if list(entry.extra["names"]) != names:
             raise UserError(f"{entry.where}: its parameters are {entry.extra['names']}, those of result 0 {names}")
         del entry.extra["names"]
+        if entry.status == CORRECT and "time" not in entry.numbers and objective not in entry.numbers and entry.runs:
+            entry.numbers["time"] = float(np.mean(entry.runs))  # a file may leave it to its reader
     return entries.assemble(path, names, rows, space, objective, maximize, meta, units.get(objective))
 
 
@@ -90,8 +92,7 @@ def _entry(where: str, result: Any, factor: float) -> Entry:
     entry.timestamp = result.get("timestamp")
     for measurement in result.get("measurements", []):
         _measured(entry, measurement)
-    if entry.status == CORRECT and "time" not in entry.numbers and entry.runs:
-        entry.numbers["time"] = float(np.mean(entry.runs))
+    entry.extra |= result.get("extra", {})
     return entry
 
 
@@ -138,6 +139,10 @@ def _result(recording: Recording, row: int) -> dict[str, Any]:
             times["runtimes"] = runs
         if stamp := str(details.timestamps[row]):
             result["timestamp"] = stamp
-        measured += [{"name": k, "value": v, "unit": ""} for k, v in details.extra.get(row, {}).items()]
+        extra = details.extra.get(row, {})
+        measured += [{"name": k, "value": v, "unit": ""} for k, v in extra.items() if isinstance(v, str | list)]
+        # The schema's measurements are numbers, texts and lists; anything else stands beside them.
+        if beside := {k: v for k, v in extra.items() if not isinstance(v, str | list)}:
+            result["extra"] = beside
     result |= {"configuration": recording.space.describe(row), "times": times, "invalidity": _INVALIDITY_OF[status]}
     return result | {"correctness": int(correct), "measurements": measured, "objectives": [recording.objective]}
