@@ -28,10 +28,21 @@ from metabench.replay import Stop
 from metabench.searchspace import Searchspace
 from metabench.space import Space
 
-from . import _sandbox, _wire
+from . import _audit, _sandbox, _wire
 from .contract import ALLOWED_IMPORTS, FailureKind
 
-_WARM = (*sorted(ALLOWED_IMPORTS - {"scipy"}), "numpy.linalg", "numpy.random")
+_WARM = (
+    *sorted(ALLOWED_IMPORTS - {"scipy"}), "numpy.fft", "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random",
+)  # fmt: skip
+"""Loaded before the first fork: a candidate has no files to load anything from."""
+
+
+_KINDS = (
+    (_audit.Forbidden, FailureKind.FORBIDDEN),
+    (MemoryError, FailureKind.MEMORY),
+    (ImportError, FailureKind.IMPORT),
+    (SyntaxError, FailureKind.SYNTAX),
+)
 
 
 class Func:
@@ -88,17 +99,22 @@ def main() -> None:
         _install_stand_ins()
         for module in _WARM:
             importlib.import_module(module)
-        reaper, namespaces = _sandbox.become_subreaper(), _sandbox.can_unshare()
-        unprivileged = os.geteuid() == 0
-        _wire.send(channel, {"subreaper": reaper, "namespaces": namespaces, "unprivileged": unprivileged})
-        _Server(channel, namespaces).serve()
+        folder = os.getcwd()  # noqa: PTH109 - a string is wanted
+        protection = {
+            "subreaper": _sandbox.become_subreaper(),
+            "network": _sandbox.leave_network(),
+            "isolation": _sandbox.can_isolate(folder),
+            "unprivileged": os.geteuid() == 0,
+        }
+        _wire.send(channel, protection)
+        _Server(channel, folder if protection["isolation"] else None).serve()
 
 
 class _Server:
     """Holds the spaces, forks the runs, clears away what they leave."""
 
-    def __init__(self, channel: socket.socket, namespaces: bool) -> None:
-        self.channel, self.namespaces = channel, namespaces
+    def __init__(self, channel: socket.socket, root: str | None) -> None:
+        self.channel, self.root = channel, root
         self.spaces: dict[int, Space] = {}
         self.group = self.inner = 0  # the run that is under way: its process group and the process of the candidate
 
@@ -117,7 +133,7 @@ class _Server:
             self.end(exited=False)
 
     def start(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        """Fork a keeper, which leads a session of its own and, where namespaces are to be had, forks the candidate into them."""
+        """Fork a keeper, which leads a session of its own and, where that works, forks the candidate into isolation."""
         reading, writing = os.pipe()
         self.group = os.fork()
         if self.group == 0:
@@ -125,7 +141,7 @@ class _Server:
                 os.setsid()
                 os.close(reading)
                 self.channel.close()
-                _keep(message, self.spaces[message["space"]], descriptors, writing, self.namespaces)
+                _keep(message, self.spaces[message["space"]], descriptors, writing, self.root)
             finally:
                 os._exit(0)
         for descriptor in (writing, *descriptors):
@@ -152,12 +168,12 @@ def _space(message: dict[str, Any], payload: bytes) -> Space:
     return space
 
 
-def _keep(message: dict[str, Any], space: Space, descriptors: list[int], writing: int, namespaces: bool) -> None:
-    """Run the candidate, in a child with namespaces of its own if that works, and exit as it exits."""
-    inner = os.fork() if namespaces and _sandbox.unshare() else 0
+def _keep(message: dict[str, Any], space: Space, descriptors: list[int], writing: int, root: str | None) -> None:
+    """Run the candidate, in a child with a process namespace of its own if that works, and exit as it exits."""
+    inner = os.fork() if root is not None and _sandbox.new_process_namespace() else 0
     if inner == 0:
         os.close(writing)
-        _run(message, space, descriptors)
+        _run(message, space, descriptors, root)
     os.write(writing, str(inner).encode())
     for descriptor in (writing, *descriptors):
         os.close(descriptor)
@@ -165,7 +181,7 @@ def _keep(message: dict[str, Any], space: Space, descriptors: list[int], writing
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _run(message: dict[str, Any], space: Space, descriptors: list[int]) -> None:
+def _run(message: dict[str, Any], space: Space, descriptors: list[int], root: str | None) -> None:
     """Be the candidate, report, exit."""
     asking, answers, output = descriptors
     report: dict[str, Any] = {"kind": FailureKind.CRASH, "message": "the process could not be set up"}
@@ -174,14 +190,19 @@ def _run(message: dict[str, Any], space: Space, descriptors: list[int]) -> None:
         os.dup2(output, 2)
         faulthandler.enable(2, all_threads=False)
         faulthandler.register(signal.SIGUSR1, 2, all_threads=False)  # the parent asks so where a candidate hangs
+        signal.signal(
+            signal.SIGXCPU, lambda *_: os._exit(128 + signal.SIGXCPU)
+        )  # the first of a namespace ignores the default
         faulthandler.register(signal.SIGXCPU, 2, all_threads=False, chain=True)
         for module in message["imports"]:
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
-        _sandbox.confine(message["memory"], message["cpu"])
+        _sandbox.confine(message["memory"], message["cpu"], root)
         random.seed(message["seed"])
         np.random.seed(message["seed"] % 2**32)  # noqa: NPY002
         func, searchspace = Func(space, asking, answers), Searchspace(space, message["seed"])
+        if message["audited"]:
+            _audit.arm()
         report = _call(message["source"], message["class"], func, searchspace)
         sys.stdout.flush()
     finally:
@@ -204,12 +225,14 @@ def _call(source: str, name: str, func: Func, searchspace: Searchspace) -> dict[
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == _wire.SOURCE_NAME]
-    line = frames[-1].lineno if frames else getattr(error, "lineno", None)
-    kinds = ((MemoryError, FailureKind.MEMORY), (ImportError, FailureKind.IMPORT), (SyntaxError, FailureKind.SYNTAX))
-    default = FailureKind.CRASH if frames else FailureKind.INTERFACE
-    kind = next((k for exception, k in kinds if isinstance(error, exception)), default)
-    return {"kind": kind, "message": f"{type(error).__name__}: {error}"[:1000], "line": line}
+    """What a candidate raised, as a report; read frame by frame, for there are no files to read source lines from."""
+    lines = [
+        line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == _wire.SOURCE_NAME
+    ]
+    default = FailureKind.CRASH if lines else FailureKind.INTERFACE
+    kind = next((kind for exception, kind in _KINDS if isinstance(error, exception)), default)
+    message = f"{type(error).__name__}: {error}"[:1000]
+    return {"kind": kind, "message": message, "line": lines[-1] if lines else getattr(error, "lineno", None)}
 
 
 def _install_stand_ins() -> None:

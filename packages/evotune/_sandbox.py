@@ -18,13 +18,7 @@ import time
 from pathlib import Path
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 38, 36
-_CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = (
-    0x20000,
-    0x8000000,
-    0x10000000,
-    0x20000000,
-    0x40000000,
-)
+_NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
 _NOBODY = 65_534
 _MOST_PROCESSES = 32
 
@@ -39,38 +33,56 @@ def become_subreaper() -> bool:
     return libc is not None and libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
-def unshare() -> bool:
-    """Give children of this process namespaces of their own: no network, no sight of other processes. Whether it can be done."""
+def leave_network() -> bool:
+    """Move this process into network and IPC namespaces of its own, where there is nothing; whether the system can.
+
+    An ordinary user can only do so by way of a user namespace, in which the process may then do what follows below.
+    """
     libc = _libc()
     if libc is None:
         return False
-    flags = _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC
-    if libc.unshare(flags) == 0:
-        return True
-    return libc.unshare(flags | _CLONE_NEWUSER) == 0
+    return libc.unshare(_NEW_NET | _NEW_IPC) == 0 or libc.unshare(_NEW_NET | _NEW_IPC | _NEW_USER) == 0
 
 
-def can_unshare() -> bool:
-    """Whether `unshare` works here, tried in a process of its own."""
+def new_process_namespace() -> bool:
+    """Let the next child be the first process of a namespace of its own, with which all others in it die; whether that works."""
+    libc = _libc()
+    return libc is not None and libc.unshare(_NEW_PID) == 0
+
+
+def can_isolate(folder: str) -> bool:
+    """Whether a child of this process can have process namespace and root folder of its own, tried in a process of its own."""
     child = os.fork()
     if child == 0:
-        os._exit(0 if unshare() else 1)
+        try:
+            os._exit(0 if new_process_namespace() and _enter(folder) else 1)
+        finally:
+            os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def confine(memory: int, cpu_seconds: int) -> None:
-    """Give up what a candidate does not need: privileges, and more than its share of memory, time, processes and disk.
+def _enter(folder: str) -> bool:
+    os.chroot(folder)
+    os.chdir("/")
+    return True
+
+
+def confine(memory: int, cpu_seconds: int, root: str | None) -> None:
+    """Give up what a candidate does not need: files, privileges, and more than its share of memory, time and processes.
 
     Args:
+        root: an empty folder that becomes the whole file system; None where that is not possible.
         memory: bytes of address space beyond what the process has now.
-        cpu_seconds: after these, SIGXCPU; two seconds later, SIGKILL.
+        cpu_seconds: after these, SIGXCPU; a second later, SIGKILL.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 2))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
     space = _address_space() + memory
     with contextlib.suppress(ValueError, OSError):  # macOS refuses
         resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    if root is not None:
+        _enter(root)
     if os.geteuid() == 0:
         with contextlib.suppress(OSError):  # inside a user namespace there may be no such user
             os.setgroups([])

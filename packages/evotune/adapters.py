@@ -7,7 +7,8 @@ simulation mode:
 - genetic_algorithm shrinks its population to 2 where the space has fewer than 52 configurations; diff_evo,
   firefly_algorithm and adaptive_tabu_greywolf index past the end of a population that is larger than the space.
 - diff_evo's first population comes from an unseeded generator.
-- On spaces with few neighbours some loop for ever without evaluating anything.
+- greedy_ils raises on a configuration without neighbours; on spaces with few neighbours others loop for
+  ever without evaluating anything.
 What is kept: their algorithms and defaults, the wrong order of HybridVNDX's elites included.
 """
 
@@ -19,14 +20,16 @@ import importlib.util
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from metabench.errors import UserError, choose
 
-_ALIASES = {"random": "random_sample", "ga": "genetic_algorithm", "sa": "simulated_annealing", "de": "diff_evo"}
+ALIASES = {"random": "random_sample", "ga": "genetic_algorithm", "sa": "simulated_annealing", "de": "diff_evo"}
+"""Short names for Kernel Tuner's strategies."""
+
 _STRATEGIES = (
     "random_sample",
     "genetic_algorithm",
@@ -76,7 +79,7 @@ class KernelTunerStrategy:
         names = kernel_tuner_names()
         if not names:
             raise UserError("Kernel Tuner is not installed: pip install 'metaopt-toolkit[tune]'")
-        self.name = _ALIASES.get(name) or choose(name, names, "Kernel Tuner strategy")
+        self.name = ALIASES.get(name) or choose(name, names, "Kernel Tuner strategy")
         self.restart, self.options = restart, options
         module = _module(self.name)
         allowed = {*getattr(module, "_options", {}), "max_fevals", "x0", "constraint_aware"}
@@ -91,7 +94,7 @@ class KernelTunerStrategy:
             for config in searchspace.get_random_sample(searchspace.size):
                 runner.cost(config)
             return runner.best
-        space = _Space(searchspace, runner)
+        space = _Space(searchspace, runner, never_isolated=self.name == "greedy_ils")
         fruitless = 0
         while len(runner.seen) < searchspace.size and fruitless < 3:
             before = len(runner.seen)
@@ -195,8 +198,8 @@ class _Runner:
 class _Space:
     """A search space, ours or Kernel Tuner's, with what a strategy lacks or gets wrong on it."""
 
-    def __init__(self, searchspace: Any, runner: _Runner) -> None:
-        self._inner, self._runner = searchspace, runner
+    def __init__(self, searchspace: Any, runner: _Runner, never_isolated: bool) -> None:
+        self._inner, self._runner, self._never_isolated = searchspace, runner, never_isolated
         self._indices: np.ndarray | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -216,7 +219,8 @@ class _Space:
         self._runner.looked()
         if neighbor_method == "closest-param-indices":
             return self._closest(param_config)
-        return self._inner.get_random_neighbor(tuple(param_config), neighbor_method=neighbor_method, **options)
+        found = self._inner.get_random_neighbor(tuple(param_config), neighbor_method=neighbor_method, **options)
+        return self._inner.get_random_sample(1)[0] if found is None and self._never_isolated else found
 
     def get_LHS_sample(self, num_samples: int) -> list[tuple[Any, ...]]:
         """As many different configurations as asked for, near a Latin hypercube drawn from the global generator."""
@@ -285,8 +289,3 @@ class _Wrapped:
 
     def __call__(self, func: Any, searchspace: Any) -> Any:
         return self.optimizer(func, searchspace)
-
-
-def iterate_aliases() -> Iterator[tuple[str, str]]:
-    """Short names, and what they stand for."""
-    yield from _ALIASES.items()

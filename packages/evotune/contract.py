@@ -78,7 +78,7 @@ ALLOWED_KERNEL_TUNER = _words("""
 """)
 """Kernel Tuner's modules that a candidate may import; where it runs, light stand-ins take their place."""
 
-_FORBIDDEN_IMPORTS = _words("""
+FORBIDDEN_IMPORTS = _words("""
     os sys subprocess socket ctypes multiprocessing threading signal shutil pathlib tempfile pickle marshal importlib builtins
     inspect gc io asyncio concurrent urllib http requests posix pty resource code codeop faulthandler
 """)
@@ -140,7 +140,7 @@ def _check_import(module: str, node: ast.stmt, source: str) -> None:
     top = module.split(".")[0]
     if top in ALLOWED_IMPORTS or module in ALLOWED_KERNEL_TUNER:
         return
-    if top in _FORBIDDEN_IMPORTS:
+    if top in FORBIDDEN_IMPORTS:
         raise _rejected(FailureKind.FORBIDDEN, f"{module} may not be imported", node, source)
     allowed = ", ".join(sorted(ALLOWED_IMPORTS - {"__future__"}) + sorted(ALLOWED_KERNEL_TUNER))
     raise _rejected(FailureKind.IMPORT, f"{module} is not available; available are {allowed}", node, source)

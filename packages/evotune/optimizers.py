@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import sys
 import types
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,29 @@ from metabench.errors import UserError, choose
 from . import adapters, zoo
 from .contract import Rejected, optimizer_class
 
-Factory = Callable[[], Any]
+
+@dataclass(frozen=True)
+class Factory:
+    """Makes a fresh optimizer for every run. It can be pickled: it holds names and options, no optimizer."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> Any:
+        """A fresh optimizer."""
+        return self._kind()(**self.options)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the optimizer comes from, as its source file says; {} where it says nothing."""
+        return dict(getattr(sys.modules.get(getattr(self._kind(), "__module__", "")), "PROVENANCE", {}))
+
+    def _kind(self) -> Callable[..., Any]:
+        if self.name.endswith(".py"):
+            return from_file(self.name)
+        if self.name in zoo.names():
+            return from_file(zoo.entry(self.name).path)
+        return functools.partial(adapters.KernelTunerStrategy, self.name)
 
 
 class Provider:
@@ -21,7 +47,7 @@ class Provider:
     def names(self) -> list[str]:
         """Names of all optimizers: those of the zoo, Kernel Tuner's where it is installed, and short names for these."""
         kernel_tuner = adapters.kernel_tuner_names()
-        short = [alias for alias, name in adapters.iterate_aliases() if name in kernel_tuner]
+        short = [alias for alias, name in adapters.ALIASES.items() if name in kernel_tuner]
         return sorted({*zoo.names(), *kernel_tuner, *short})
 
     def make(self, name: str, **options: Any) -> Factory:
@@ -34,14 +60,17 @@ class Provider:
         Raises:
             UserError: no such name or file, no optimizer in the file, or an option that it does not take.
         """
-        if name.endswith(".py"):
-            return _checked(from_file(name), name, options)
-        choose(name, self.names(), "optimizer")
-        if name in zoo.names():
-            return _checked(from_file(zoo.entry(name).path), name, options)
-        return _checked(adapters.KernelTunerStrategy, name, {"name": name, **options})
+        if not name.endswith(".py"):
+            choose(name, self.names(), "optimizer")
+        factory = Factory(name, options)
+        try:
+            factory()  # wrong options are told now, not in the middle of a run
+        except TypeError as error:
+            raise UserError(f"optimizer {name!r} cannot be made with {options}: {error}") from error
+        return factory
 
 
+@functools.cache
 def from_file(path: Path | str) -> Callable[..., Any]:
     """The optimizer class that a Python file defines. The file is executed, in this process: for code that is trusted.
 
@@ -56,26 +85,14 @@ def from_file(path: Path | str) -> Callable[..., Any]:
         name = optimizer_class(source)
     except Rejected as error:
         raise UserError(f"{path} defines no optimizer: {error}") from error
-    module = types.ModuleType(path.stem)
+    module = types.ModuleType(f"evotune_loaded_{path.stem}_{hashlib.sha256(source.encode()).hexdigest()[:12]}")
     module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # where dataclasses and pickles look a class's module up
     try:
         exec(compile(source, str(path), "exec"), vars(module))
     except Exception as error:
         raise UserError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     return getattr(module, name)
-
-
-def _checked(kind: Callable[..., Any], name: str, options: dict[str, Any]) -> Factory:
-    """The factory, tried once so that wrong options are told at once."""
-
-    def factory() -> Any:
-        return kind(**options)
-
-    try:
-        factory()
-    except TypeError as error:
-        raise UserError(f"optimizer {name!r} cannot be made with {options}: {error}") from error
-    return factory
 
 
 provider = Provider()

@@ -166,15 +166,13 @@ def random_number(gene: str, rng: Random) -> float | int:
 
 
 def nudged(gene: str, value: float, rng: Random, width: float = 0.35) -> float | int:
-    """A value near another, at most `width` of the (logarithmic) interval away and different if the interval allows it."""
+    """Another value near this one: at most `width` of the (logarithmic) interval away."""
     low, high = RANGES[gene]
-    moved = min(high, max(low, value * (high / low) ** rng.uniform(-width, width)))
-    if gene not in _WHOLE:
-        return _short(moved)
-    whole = round(moved)
-    if whole == round(value):
-        whole += 1 if (rng.random() < 0.5 and whole < high) or whole <= low else -1
-    return whole
+    while True:
+        moved = min(high, max(low, value * (high / low) ** rng.uniform(-width, width)))
+        other = round(moved) if gene in _WHOLE else _short(moved)
+        if other != value:
+            return other
 
 
 def _short(value: float) -> float:
