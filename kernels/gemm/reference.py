@@ -6,7 +6,11 @@ import numpy as np
 
 LANGUAGE = "C"
 OUTPUTS = ("c",)
-SIZE = (480, 768, 384)  # m, n, k: B's rows of 3,072 bytes fall into 4 of the 64 sets of an L1 cache, so that packing matters
+SIZE = (
+    480,
+    768,
+    384,
+)  # m, n, k: B's rows of 3,072 bytes fall into 4 of the 64 sets of an L1 cache, so that packing matters
 # float32 rounding of a sum of k products of numbers in [-1, 1] stays below 1e-5 at k = 384; a wrong term shows as 1e-2 or more.
 RTOL, ATOL = 1e-5, 5e-5
 
