@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,8 +59,23 @@ class Result:
 
 
 def factory_of(optimizer: Factory | str) -> Factory:
-    """The factory itself, by name where it is named."""
-    return registry.make(optimizer) if isinstance(optimizer, str) else optimizer
+    """The factory itself, by name where it is named.
+
+    Raises:
+        UserError: an unknown name, or no factory: an optimizer itself, which is called with `func` and `searchspace`.
+    """
+    if isinstance(optimizer, str):
+        return registry.make(optimizer)
+    try:
+        needed = [p for p in inspect.signature(optimizer).parameters.values() if p.default is p.empty and p.kind < 2]
+    except (TypeError, ValueError):  # a builtin without a signature, or nothing that can be called
+        needed = []
+    if not callable(optimizer) or needed:
+        raise UserError(
+            f"{optimizer!r} is no factory: give something that is called without arguments and returns a fresh optimizer, "
+            "such as its class or `lambda: optimizer`"
+        )
+    return optimizer
 
 
 def run(job: Job, recording: Recording) -> Result:
