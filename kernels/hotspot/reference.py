@@ -15,14 +15,15 @@ RTOL, ATOL = 0.0, 5e-4
 def inputs(size: tuple[int, int, int] | None = None, seed: int = 0) -> dict[str, Any]:
     """Arguments in the kernel's order; `size` is (rows, cols, steps). The output holds NaN until the kernel writes it.
 
-    The constants are those of Rodinia's chip, 16 x 16 x 0.5 mm of silicon; the time step is half of the largest stable one.
+    Cells are those of a chip of 16 x 12 x 0.5 mm of silicon, cut into 1024 x 1024: not square, unlike Rodinia's, so that rows
+    mistaken for columns show. The time step is half of the largest stable one.
     """
     rows, cols, steps = size or SIZE
     rng = np.random.default_rng(seed)
-    height, width, thickness, conductivity = 0.016 / rows, 0.016 / cols, 0.0005, 100.0
+    width, height, thickness, conductivity = 0.016 / 1024, 0.012 / 1024, 0.0005, 100.0
     rx = width / (2.0 * conductivity * thickness * height)
     ry = height / (2.0 * conductivity * thickness * width)
-    rz = thickness / (conductivity * height * width)
+    rz = thickness / (conductivity * width * height)
     constants = {"rx": rx, "ry": ry, "rz": rz, "ambient": 80.0, "step_div_cap": 0.25 / (1 / rx + 1 / ry)}
     return {
         "out": np.full((rows, cols), np.nan, np.float32),

@@ -217,7 +217,7 @@ class _Job:
     def _result(self, runner: MeasuringRunner, ended: str, error: str, comparison: Comparison | None) -> Tuning:
         best, default = runner.best, _default(runner)
         if best is None or best.time is None:
-            raise UserError(self._nothing_works(runner, error))
+            raise UserError(self._nothing_works(runner))
         configuration, time, speedup = best.configuration, best.time, None
         default_time = default.time if default else None
         if comparison:
@@ -249,9 +249,11 @@ class _Job:
             versions={**provenance.versions(), "compiler": compiler_version(self.task.compiler)},
         )
 
-    def _nothing_works(self, runner: MeasuringRunner, error: str) -> str:
+    def _nothing_works(self, runner: MeasuringRunner) -> str:
         tried = len(runner.outcomes)
-        first = next((o.error for o in runner.outcomes.values()), error or "none was asked for")
+        if not tried:
+            return f"kernel {self.task.kernel.name!r}: the run ended before a configuration was measured"
+        first = next(o.error for o in runner.outcomes.values())
         return f"kernel {self.task.kernel.name!r}: none of {tried} configurations works; the first says: {first}"
 
     def _tuned_path(self) -> Path:

@@ -17,8 +17,10 @@ from metabench.space import Space
 ODD_SIZES: dict[str, list[Any]] = {
     "gemm": [(1, 1, 1), (7, 100, 390), (65, 33, 17)],
     "convolution": [(1, 1), (3, 7), (9, 133)],
+    "hotspot": [(1, 1, 1), (2, 9, 13), (67, 300, 5)],
+    "dedispersion": [(1, 1, 1), (3, 5, 70), (37, 9, 600)],
 }
-SIZES = {"gemm": 583, "convolution": 594}
+SIZES = {"gemm": 583, "convolution": 594, "hotspot": 546, "dedispersion": 504}
 
 
 @pytest.mark.parametrize("name", ODD_SIZES)
