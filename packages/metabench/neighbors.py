@@ -35,7 +35,12 @@ class Neighborhood:
         self._cardinalities = np.array(cardinalities, dtype=np.int64)
         self._radices = np.concatenate([np.cumprod(self._cardinalities[:0:-1])[::-1], [1]]).astype(np.int64)
         self._keys = table.astype(np.int64) @ self._radices
+        # One candidate per parameter and value: its offset from a key without that parameter, and which parameter it is.
         self._offsets = np.concatenate([np.arange(c) * r for c, r in zip(cardinalities, self._radices, strict=True)])
+        self._varied = np.repeat(np.arange(len(self._cardinalities)), self._cardinalities)
+        self._bounded_keys = np.append(
+            self._keys, -1
+        )  # so that a search past the last key finds no match, not an error
         self._present = [np.unique(column).astype(np.int64) for column in self._columns]
         self._cache: dict[tuple[int, str], np.ndarray] = {}
 
@@ -61,11 +66,10 @@ class Neighborhood:
 
     def _hamming(self, indices: np.ndarray) -> np.ndarray:
         own = indices * self._radices
-        key = own.sum()
-        candidates = self._offsets + np.repeat(key - own, self._cardinalities)
-        places = np.searchsorted(self._keys, candidates)
-        places[places == len(self._keys)] = 0
-        found = places[(self._keys[places] == candidates) & (candidates != key)]
+        key = int(own.sum())
+        candidates = self._offsets + (key - own)[self._varied]
+        places = self._keys.searchsorted(candidates)
+        found = places[(self._bounded_keys[places] == candidates) & (candidates != key)]
         found.sort()
         return found
 

@@ -107,8 +107,8 @@ class Session:
 
     def __post_init__(self) -> None:
         self._find = self.recording.space.find
-        self._losses = self.recording.losses
-        self._costs = self.recording.costs if self.costs is None else self.costs
+        self._losses = self.recording.loss_list
+        self._costs = self.recording.cost_list if self.costs is None else self.costs.tolist()
         self._seen: set[int] = set()
         self._asks: array[int] | None = array("i") if self.overrun else None
         self._clock = 0.0
@@ -142,12 +142,13 @@ class Session:
             self.revisits += 1
         else:
             self._seen.add(row)
-            self._clock = min(self._clock + float(self._costs[row]), self._latest)
+            clock = self._clock + self._costs[row]
+            self._clock = clock if clock < self._latest else self._latest
             self.rows.append(row)
             self.times.append(self._clock)
         if self.cpu:
             self._answered = time.process_time()
-        return float(self._losses[row])
+        return self._losses[row]
 
     def _is_over(self) -> bool:
         if self._clock >= self._most_seconds:

@@ -150,10 +150,10 @@ class Space:
 
         Values are taken by equality, as Python's dict does: 64.0, numpy.int64(64) and 64 are the same value.
         """
-        if not isinstance(configuration, tuple | list | np.ndarray):
+        if type(configuration) is not tuple and not isinstance(configuration, tuple | list | np.ndarray):
             return None
         try:
-            return self._rows.get(tuple(configuration))
+            return self._rows.get(configuration if type(configuration) is tuple else tuple(configuration))
         except TypeError:  # something unhashable among the values
             return None
 
