@@ -1,0 +1,197 @@
+"""Scoring an optimizer on the twelve public spaces, 50 repeats each: ours from end to end, and autotuning_methodology's pipeline.
+
+    python benchmarks/scoring_end_to_end.py --root HUB
+
+Ours is measured whole. The package's is measured on one space of either kernel with 2 and with 4 repeats: the difference is what a
+repeat costs, the rest is fixed; 12 spaces at 50 repeats are computed from these (a straight line, stated in the JSON as "estimated").
+CPU seconds of this process and its children. "outside": without the optimizer's own code, as each side accounts for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import io
+import json
+import os
+import resource
+import shutil
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metabench import catalog, pairs, provenance
+from metabench.files import write_json
+from metabench.replay import Session
+from metabench.score import score
+
+OUT = Path(__file__).with_suffix(".json")
+SPLIT = ("A100", "A4000", "MI250X", "A6000", "W6600", "W7800")
+KERNELS = {"convolution_milo": "A100", "dedispersion_milo": "A4000"}
+STRATEGIES = {"random_search": "random_sample", "genetic_algorithm": "genetic_algorithm", "hybrid_vndx": "hybrid_vndx"}
+REPEATS = 50
+
+
+def main() -> None:
+    """Each optimizer, ours and theirs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", required=True, help="folder of the benchmark hub")
+    root = Path(parser.parse_args().root)
+    report: dict[str, Any] = {
+        "command": "python benchmarks/scoring_end_to_end.py --root HUB",
+        "repeats": REPEATS,
+        "spaces": 12,
+    }
+    for ours, theirs in STRATEGIES.items():
+        row: dict[str, Any] = {"ours": our_time(root, ours), "autotuning_methodology": their_time(root, theirs)}
+        estimated = row["autotuning_methodology"]["estimated"]
+        row["ratio"] = estimated["cpu_s"] / row["ours"]["warm"]["cpu_s"]
+        row["ratio_cold"] = estimated["cpu_s"] / row["ours"]["cold"]["cpu_s"]
+        row["ratio_outside"] = estimated["outside_s"] / row["ours"]["warm"]["outside_s"]
+        report[ours] = row
+        print(ours, json.dumps(row, indent=1), flush=True)
+        write_json(OUT, report | {"provenance": provenance.stamp()})
+
+
+def cpu() -> float:
+    """CPU seconds of this process and of the children it waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+# -- ours -------------------------------------------------------------------------------------------------------------
+
+
+def our_time(root: Path, name: str) -> dict[str, Any]:
+    """Load, replay, score, with intervals: with nothing kept from before ("cold"; random search only), and as always after."""
+    names = [f"{kernel}/{device}" for kernel in KERNELS for device in SPLIT]
+    found = {}
+    with tempfile.TemporaryDirectory() as folder, kept_in(folder if name == "random_search" else None):
+        for state in ("cold", "warm"):
+            started = cpu()
+            recordings = catalog.select(names, root)
+            scores = score({name: pairs.factory_of(name)}, recordings, REPEATS)
+            p = scores.mean(name).mean
+            total = cpu() - started
+            traces = [t for many in scores.traces.values() for t in many]
+            # A trace's overhead is the optimizer and the replay around it: what the replay takes of it is measured.
+            own = sum(t.overhead for t in traces) - sum(t.calls for t in traces) * seconds_per_call(recordings[0])
+            found[state] = {"cpu_s": total, "outside_s": total - max(own, 0.0), "P": p}
+    return found
+
+
+@contextlib.contextmanager
+def kept_in(folder: str | None) -> Any:
+    """The user's cache folder, for the block."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    if folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+    try:
+        yield
+    finally:
+        if folder:
+            os.environ.pop("XDG_CACHE_HOME") if before is None else os.environ.update(XDG_CACHE_HOME=before)
+
+
+def seconds_per_call(recording: Any) -> float:
+    """What the rules of asking take of a call."""
+    asked = recording.space.configurations[:2_000]
+    ask = Session(recording).ask
+    started = time.process_time()
+    for configuration in asked:
+        ask(configuration)
+    return (time.process_time() - started) / len(asked)
+
+
+# -- theirs -----------------------------------------------------------------------------------------------------------
+
+
+def their_time(root: Path, strategy: str) -> dict[str, Any]:
+    """The package's own pipeline, Kernel Tuner's simulation mode included."""
+    found: dict[str, Any] = {}
+    estimated = {"cpu_s": 0.0, "outside_s": 0.0}
+    for kernel, device in KERNELS.items():
+        few, many = (pipeline(root, kernel, device, strategy, repeats) for repeats in (2, 4))
+        found[f"{kernel}/{device}"] = {"2 repeats": few, "4 repeats": many}
+        for key in estimated:
+            per_repeat = (many[key] - few[key]) / 2
+            estimated[key] += len(SPLIT) * (few[key] + (REPEATS - 2) * per_repeat)
+    return found | {"estimated": estimated}
+
+
+def pipeline(root: Path, kernel: str, device: str, strategy: str, repeats: int) -> dict[str, float]:
+    """CPU seconds of `get_strategy_scores` for one space."""
+    with tempfile.TemporaryDirectory() as name, working_in(Path(name)) as folder:
+        lay_out(root, folder, kernel, device)
+        from autotuning_methodology.experiments import generate_experiment_file
+        from autotuning_methodology.report_experiments import get_strategy_scores
+
+        application = {
+            "name": kernel, "folder": str(folder / "kernels"), "input_file": f"{kernel}.json",
+            "objective_performance_keys": ["time"],
+        }  # fmt: skip
+        pattern = {"regex": str(folder / "cachefiles" / "${applications}" / "${gpus}_T4.json")}
+        override = {
+            "experimental_groups_defaults": {
+                "repeats": repeats, "minimum_fraction_of_budget_valid": 0.01,
+                "pattern_for_full_search_space_filenames": pattern,
+            }
+        }  # fmt: skip
+        strategies = [{"name": "s", "search_method": strategy, "display_name": "s", "autotuner": "KernelTuner"}]
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            path = generate_experiment_file(
+                "e", folder, strategies, [application], [device], override, overwrite_existing_file=True
+            )
+            started = cpu()
+            scores = get_strategy_scores(str(path))
+            total = cpu() - started
+        own = sum(strategy_seconds(p) for p in folder.rglob("*.npz"))
+    return {"cpu_s": total, "outside_s": total - own, "P": float(scores["s"]["score"])}
+
+
+def strategy_seconds(path: Path) -> float:
+    """The time that Kernel Tuner counts as the strategy's, from the package's stored results."""
+    keys = ["compilation", "runtimes", "framework", "search_algorithm", "validation"]
+    with np.load(path, allow_pickle=True) as stored:
+        told = stored["resultsdescription"].item().objective_time_keys
+        per_key = stored["objective_time_results_per_key"]
+    return float(np.nansum(per_key[list(told or keys).index("search_algorithm")]))
+
+
+@contextlib.contextmanager
+def working_in(folder: Path) -> Any:
+    """The package writes into the working folder."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield folder
+    finally:
+        os.chdir(before)
+
+
+def lay_out(root: Path, folder: Path, kernel: str, device: str) -> None:
+    """The hub as the package wants it: uncompressed, with a kernel source, which simulation opens and does not use."""
+    (folder / "kernels").mkdir()
+    shutil.copy(root / "kernels" / f"{kernel}.json", folder / "kernels")
+    source = json.loads((folder / "kernels" / f"{kernel}.json").read_text())["KernelSpecification"]
+    stub = folder / "kernels" / source["KernelFile"]
+    stub.parent.mkdir(parents=True, exist_ok=True)
+    stub.write_text(f"__global__ void {source['KernelName']}() {{}}\n")
+    target = folder / "cachefiles" / kernel
+    target.mkdir(parents=True)
+    for name in (f"{device}.json", f"{device}_T4.json"):
+        (target / name).write_bytes(gzip.decompress((root / "cachefiles" / kernel / f"{name}.gz").read_bytes()))
+
+
+if __name__ == "__main__":
+    main()
