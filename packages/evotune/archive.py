@@ -56,6 +56,8 @@ class Candidate:
     parents: tuple[int, ...]
     prompt: str
     reply: str | None
+    prompt_tokens: int | None
+    reply_tokens: int | None
     description: str
     name: str
     source: str
@@ -187,6 +189,7 @@ def _candidate(row: sqlite3.Row) -> Candidate:
     failure = Failure(**{**told, "kind": FailureKind(told["kind"])}) if told else None
     return Candidate(
         row["call"], row["generation"], row["operator"], tuple(json.loads(row["parents"])), row["prompt"], row["reply"],
+        row["prompt_tokens"], row["reply_tokens"],
         row["description"] or "", row["name"] or "", row["source"] or "", row["status"], row["score"],
         json.loads(row["runs"] or "{}"), failure, bool(row["repeated"]),
     )  # fmt: skip

@@ -133,14 +133,21 @@ class Evaluator:
         """Evaluate a program and wait for the result."""
         return self.submit(source).result()
 
-    def submit(self, source: str, seed: int | None = None, repeats: int | None = None) -> Future[Evaluation]:
-        """Evaluate a program; with other seeds or repeats than all others if asked."""
+    def submit(
+        self, source: str, seed: int | None = None, repeats: int | None = None, bar: float | None = None
+    ) -> Future[Evaluation]:
+        """Evaluate a program; with other seeds or repeats than all others if asked.
+
+        Args:
+            bar: once the program's score is below this by more than chance explains, it is given up, and the runs that it had
+                are its score.
+        """
         seed, repeats = self.seed if seed is None else seed, repeats or self.repeats
         key = (_fingerprint(source), seed, repeats)
         with self._lock:
             known = self._known.get(key)
             if known is None:
-                self._known[key] = future = self._pool.submit(self._evaluate, source, seed, repeats)
+                self._known[key] = future = self._pool.submit(self._evaluate, source, seed, repeats, bar)
                 return future
         again: Future[Evaluation] = Future()
         known.add_done_callback(lambda done: _pass_on(done, again))
@@ -153,7 +160,7 @@ class Evaluator:
         with self._lock:
             self._known.setdefault((_fingerprint(source), self.seed, self.repeats), done)
 
-    def _evaluate(self, source: str, seed: int, repeats: int) -> Evaluation:
+    def _evaluate(self, source: str, seed: int, repeats: int, bar: float | None) -> Evaluation:
         started = time.monotonic()
         try:
             name = check(source)
@@ -161,12 +168,12 @@ class Evaluator:
             return Evaluation("", failure=rejected.failure, seconds=time.monotonic() - started)
         jail = self._jails.get()
         try:
-            evaluation = self._run_all(jail, source, name, seed, repeats)
+            evaluation = self._run_all(jail, source, name, seed, repeats, bar)
         finally:
             self._jails.put(jail)
         return replace(evaluation, seconds=time.monotonic() - started)
 
-    def _run_all(self, jail: Jail, source: str, name: str, seed: int, repeats: int) -> Evaluation:
+    def _run_all(self, jail: Jail, source: str, name: str, seed: int, repeats: int, bar: float | None) -> Evaluation:
         """Toy space first, then repeat by repeat over all recordings, so that a failure shows as early as it can."""
         imports = imported(source)
         outcome = jail.run(source, name, toy_recording(), Limits(), seed, imports)
@@ -180,6 +187,8 @@ class Evaluator:
                 outcome = jail.run(source, name, recording, Limits(seconds=base.end), seed + repeat, imports)
                 cpu += outcome.cpu_seconds
                 runs[recording.name].append(performance(outcome.trace, recording, base))
+            if bar is not None and outcome.failure is None and _is_hopeless(list(runs.values()), bar):
+                break
         scores = {} if outcome.failure else {key: tuple(p) for key, p in runs.items()}
         return Evaluation(name, scores, outcome.failure, outcome.output, cpu_seconds=cpu)
 
@@ -188,6 +197,19 @@ class Evaluator:
             if recording.name not in self._baselines:
                 self._baselines[recording.name] = baseline(recording)
             return self._baselines[recording.name]
+
+
+def _is_hopeless(runs: list[list[float]], bar: float) -> bool:
+    """Whether a mean over spaces is below the bar by more than chance explains, after at least three runs on each.
+
+    Chance: three standard errors of the mean, of runs with no less than the usual spread (0.3), for three tell little of theirs.
+    """
+    count = len(runs[0])
+    if count < 3:
+        return False
+    spread = max(float(np.sqrt(np.mean([np.var(p, ddof=1) for p in runs]))), 0.3)
+    error = spread / np.sqrt(count * len(runs))
+    return float(np.mean(runs)) + 3.0 * float(error) < bar
 
 
 def _fingerprint(source: str) -> str:

@@ -8,7 +8,9 @@ fails any crossover; the name of the first class in a reply taken for the optimi
 
 from __future__ import annotations
 
+import difflib
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,11 +21,11 @@ from .evaluate import Evaluation
 from .prompts import Prompts
 
 if TYPE_CHECKING:
-    from .evolve import Settings
+    from .settings import Settings
 
 _log = logging.getLogger(__name__)
 
-Assess = Callable[[Sequence["Proposal"]], Sequence[tuple[Candidate, Evaluation]]]
+Assess = Callable[[Sequence["Proposal"], float | None], Sequence[tuple[Candidate, Evaluation]]]
 
 
 @dataclass
@@ -33,7 +35,8 @@ class Proposal:
     Attributes:
         call: number of the call, from 0; generation, from 0.
         messages: the conversation to send.
-        operator, parents: kind of mutation and the calls of the parents; "" and none in the first generation.
+        operator, parents: name of the mutation and the calls of the parents; "" and none in the first generation.
+        base: the source that the reply edits; None where the reply is a whole program.
     """
 
     call: int
@@ -41,6 +44,7 @@ class Proposal:
     messages: list[dict[str, str]]
     operator: str = ""
     parents: tuple[int, ...] = ()
+    base: str | None = None
     source: str = ""
     description: str = ""
 
@@ -69,41 +73,79 @@ class _Notebook(LLM):
         """Never called: `sample_solution` is what LLaMEA uses."""
         raise NotImplementedError("prompts are collected and sent by the generation")
 
-    def sample_solution(self, session_messages: list[dict[str, str]], *_: Any, **__: Any) -> Solution:
+    def sample_solution(
+        self,
+        session_messages: list[dict[str, str]],
+        *_: Any,
+        base_code: str | None = None,
+        diff_mode: bool = False,
+        **__: Any,
+    ) -> Solution:
         """A solution without code yet, with the prompt that will bring it."""
         solution = Solution()
-        proposal = Proposal(self.calls, 0, list(session_messages), self.operator, self.parents)
+        base = base_code if diff_mode else None
+        proposal = Proposal(self.calls, 0, list(session_messages), self.operator, self.parents, base)
         solution.add_metadata("proposal", proposal)
         self.calls += 1
         return solution
+
+
+class _Odds:
+    """How often each mutation is drawn: its weight, times how often it lately made something better than its parents."""
+
+    PRIOR, MEMORY = 0.25, 0.9
+
+    def __init__(self, operators: list[Operator], adapt: bool) -> None:
+        self._base = {operator.id: operator.weight for operator in operators}
+        self._tries = dict.fromkeys(self._base, 0.0)
+        self._wins = dict.fromkeys(self._base, 0.0)
+        self._operators, self._adapt = operators, adapt
+
+    def update(self, outcomes: list[tuple[str, bool]]) -> None:
+        """Take in a generation: for every offspring its mutation's id, and whether it beat its parents."""
+        if not self._adapt or not outcomes:
+            return
+        for counts in (self._tries, self._wins):
+            for key in counts:
+                counts[key] *= self.MEMORY
+        for key, won in outcomes:
+            self._tries[key] += 1.0
+            self._wins[key] += won
+        for operator in self._operators:
+            rate = (self._wins[operator.id] + 2.0 * self.PRIOR) / (self._tries[operator.id] + 2.0)
+            operator.weight = self._base[operator.id] * rate / self.PRIOR
 
 
 class Loop(LLaMEA):
     """One evolution.
 
     Args:
-        assess: fetches and scores a generation.
-        settings: see `evotune.evolve.Settings`.
+        assess: fetches and scores a generation, given a score below which a candidate does not matter.
+        settings: see `evotune.settings.Settings`.
         task: the task prompt, rendered.
     """
 
     def __init__(self, assess: Assess, settings: Settings, prompts: Prompts, task: str) -> None:
-        self._assess = assess
-        self._kinds: dict[str, str] = {}
-        self._call_of: dict[str, int] = {}
+        self._assess, self._settings = assess, settings
+        self._names: dict[str, str] = {}
+        self._candidates: dict[str, tuple[Candidate, Evaluation]] = {}
+        operators = self._make_operators(prompts, settings.parents)
         super().__init__(
             f=None, llm=_Notebook(), n_parents=settings.parents, n_offspring=settings.offspring, role_prompt=prompts.role,
             task_prompt=task, example_prompt=prompts.example, output_format_prompt=prompts.output_format,
-            elitism=settings.elitism, operators=self._operators(prompts, settings.parents), budget=settings.calls,
-            max_workers=1, parallel_backend="sequential", eval_timeout=_Never(), log=False, evaluate_population=True,
+            elitism=settings.elitism, operators=operators, budget=settings.calls, max_workers=1,
+            parallel_backend="sequential", eval_timeout=_Never(), log=False, evaluate_population=True,
+            parent_selection=settings.selection, tournament_size=settings.tournament, diff_mode=settings.edits,
+            niching=None if settings.niching == "none" else settings.niching, distance_metric=_distance,
         )  # fmt: skip
+        self._odds = _Odds(operators, settings.adapt)
 
-    def _operators(self, prompts: Prompts, parents: int) -> list[Operator]:
+    def _make_operators(self, prompts: Prompts, parents: int) -> list[Operator]:
         operators = []
         for mutation in prompts.mutations:
             if mutation.weight > 0 and mutation.parents <= parents:  # LLaMEA takes a weight of 0 for 1
-                operator = Operator(f"{mutation.text}\n", mutation.kind, mutation.weight, mutation.parents)
-                self._kinds[operator.id] = mutation.kind
+                operator = Operator(f"{mutation.text}\n", mutation.name, mutation.weight, mutation.parents)
+                self._names[operator.id] = mutation.name
                 operators.append(operator)
         return operators
 
@@ -123,10 +165,10 @@ class Loop(LLaMEA):
     def construct_prompt(self, individuals: list[Solution], operator: Operator | None = None) -> list[dict[str, str]]:
         """LLaMEA's prompt, and a note of whose it is."""
         assert operator is not None
-        self.llm.operator = self._kinds[operator.id]
+        self.llm.operator = self._names[operator.id]
         # LLaMEA copies the individual that it varies, under a new id that remembers the old one.
-        originals = [one.id if one.id in self._call_of else one.parent_ids[0] for one in individuals]
-        self.llm.parents = tuple(self._call_of[one] for one in originals)
+        originals = [one.id if one.id in self._candidates else one.parent_ids[0] for one in individuals]
+        self.llm.parents = tuple(self._candidates[one][0].call for one in originals)
         return super().construct_prompt(individuals, operator)
 
     def _select_parents(self, count: int | None = None) -> list[Solution]:
@@ -139,9 +181,32 @@ class Loop(LLaMEA):
         proposals: list[Proposal] = [solution.metadata["proposal"] for solution in new_population]
         for proposal in proposals:
             proposal.generation = self.generation
-        for solution, (candidate, evaluation) in zip(new_population, self._assess(proposals), strict=True):
+        assessed = self._assess(proposals, self._bar())
+        for solution, (candidate, evaluation) in zip(new_population, assessed, strict=True):
             solution.code, solution.description = candidate.source, candidate.description
             solution.name = candidate.name or "(no program)"
             solution.set_scores(evaluation.fitness, evaluation.feedback())
-            self._call_of[solution.id] = candidate.call
+            self._candidates[solution.id] = candidate, evaluation
+        self._odds.update([self._outcome(solution) for solution in new_population if solution.operator_id])
         return new_population
+
+    def _bar(self) -> float | None:
+        """The score that an offspring must reach to survive; None where there is none, or scores are not all that counts."""
+        settings = self._settings
+        if self.generation == 0 or not (settings.race and settings.elitism and settings.niching == "none"):
+            return None
+        worst = min(self._candidates[solution.id][1].fitness for solution in self.population)
+        return worst if math.isfinite(worst) else None
+
+    def _outcome(self, solution: Solution) -> tuple[str, bool]:
+        """An offspring's mutation, and whether it beat its parents."""
+        candidate, evaluation = self._candidates[solution.id]
+        scores = {c.call: e.fitness for c, e in self._candidates.values()}
+        return solution.operator_id, evaluation.fitness > max(scores[call] for call in candidate.parents)
+
+
+def _distance(one: Solution, other: Solution) -> float:
+    """How different two programs are, 0 to 1, for niching; a program that failed is not interesting for being different."""
+    if not (math.isfinite(one.fitness) and math.isfinite(other.fitness)):
+        return 0.0
+    return 1.0 - difflib.SequenceMatcher(None, one.code.split(), other.code.split(), autojunk=False).quick_ratio()

@@ -80,12 +80,15 @@ class Mutation:
     """One way to vary.
 
     Attributes:
-        kind: "refine", "new", "simplify" or "crossover": what the components generator takes it for.
+        name: of the mutation, for the archive.
+        kind: what the components generator takes it for: "refine", "new", "simplify", "crossover", or a group of genes to draw
+            anew: "initial", "surrogate", "acquisition".
         text: the prompt.
         parents: how many programs it works on.
-        weight: how often it is drawn, relative to the others.
+        weight: how often it is drawn in the beginning, relative to the others; success changes that.
     """
 
+    name: str
     kind: str
     text: str
     parents: int = 1
@@ -95,29 +98,82 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "refine",
-        "Refine the strategy of the selected solution: keep its structure and improve its details and constants.",
+        "refine",
+        "Refine the strategy of the selected solution: keep its structure, improve its details.",
+        1,
+        1.0,
+    ),
+    Mutation(
+        "constants",
+        "refine",
+        "Keep the selected solution as it is and only change its constants to better values.",
         1,
         1.0,
     ),
     Mutation(
         "new",
-        "Create a new algorithm that is different in structure from the selected solution and from the population.",
+        "new",
+        "Create a new algorithm that differs in structure from the selected solution and all others.",
         1,
         1.0,
     ),
     Mutation(
+        "replace", "new", "Replace one component of the selected solution by another idea for the same purpose.", 1, 1.0
+    ),
+    Mutation(
         "simplify",
-        "Simplify the selected solution: remove a component that is not needed and keep what makes it work.",
+        "simplify",
+        "Simplify the selected solution: remove what it does not need, keep what makes it work.",
+        1,
+        0.5,
+    ),
+    Mutation(
+        "merge",
+        "simplify",
+        "Remove a hyperparameter or a special case of the selected solution, or let the data set it.",
         1,
         0.5,
     ),
     Mutation(
         "crossover",
-        "Combine the selected solutions: create one algorithm that takes the best components of both.",
+        "crossover",
+        "Combine the selected solutions into one algorithm with the best components of both.",
         2,
         1.0,
     ),
+    Mutation(
+        "graft",
+        "crossover",
+        "Take one component of the first selected solution and build it into the second one.",
+        2,
+        1.0,
+    ),
+    Mutation(
+        "start", "initial", "Improve the first evaluations of the selected solution, to find a good one early.", 1, 0.5
+    ),
+    Mutation(
+        "model",
+        "surrogate",
+        "Give the selected solution a model of the cost that ranks candidates, or a better one.",
+        1,
+        1.0,
+    ),
+    Mutation(
+        "balance",
+        "acquisition",
+        "Change how the selected solution balances exploring and exploiting over its budget.",
+        1,
+        0.5,
+    ),
+    Mutation(
+        "robust",
+        "refine",
+        "Make the selected solution robust: failures, tiny spaces, tiny budgets, flat costs.",
+        1,
+        0.5,
+    ),
 )
+"""Twelve ways to vary, each told in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +194,7 @@ class Prompts:
         return text
 
     def kind_of(self, prompt: str) -> str | None:
-        """Which mutation a prompt asks for; None for a first program."""
+        """What a prompt asks the components generator for; None for a first program."""
         last = max(self.mutations, key=lambda m: prompt.rfind(m.text), default=None)
         return last.kind if last is not None and last.text in prompt else None
 

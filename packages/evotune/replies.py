@@ -34,7 +34,7 @@ def read(reply: str | None) -> Program | None:
     if not programs:
         return None
     source = max(enumerate(programs), key=lambda item: (_worth(item[1]), item[0]))[1]
-    return Program(_MAIN_GUARD.sub("", source).rstrip() + "\n", _description(text, source))
+    return Program(_MAIN_GUARD.sub("", source).rstrip() + "\n", description(text, source))
 
 
 def _worth(source: str) -> tuple[bool, bool]:
@@ -45,7 +45,8 @@ def _worth(source: str) -> tuple[bool, bool]:
     return True, "def __call__" in source
 
 
-def _description(text: str, source: str) -> str:
+def description(text: str, source: str = "") -> str:
+    """The line that says the idea: as it was asked for, or else the first of the program's docstring; "" if there is none."""
     if match := _DESCRIPTION.search(text):
         return match.group(1).strip()[:500]
     try:

@@ -40,9 +40,11 @@ class Generator(LLM):
 
     Attributes:
         concurrent: how many calls may be in flight at once.
+        edits: whether it can reply with edits of a program instead of a program.
     """
 
     concurrent = 1
+    edits = True
 
     def __init__(self, model: str) -> None:
         super().__init__(api_key="", model=model)  # keys are never kept where a log or a pickle could find them

@@ -15,7 +15,7 @@ from ...prompts import Prompts
 from ..base import Generator, Messages, Reply
 from .genome import Genome, find_genomes
 from .synthesis import idea, program
-from .variation import crossed, novel, random_genome, refined, simplified
+from .variation import crossed, novel, random_genome, refined, renewed, simplified
 
 
 class ComponentsGenerator(Generator):
@@ -27,6 +27,8 @@ class ComponentsGenerator(Generator):
         seed: what is drawn depends on it.
         prompts: the texts by which a mutation is recognised.
     """
+
+    edits = False
 
     def __init__(self, seed: int = 0, prompts: Prompts | None = None) -> None:
         super().__init__(model="components")
@@ -50,4 +52,4 @@ class ComponentsGenerator(Generator):
             return simplified(parent, rng)
         if kind == "new":
             return novel(parent, rng)
-        return refined(parent, rng)
+        return renewed(parent, kind, rng) if kind in ("initial", "surrogate", "acquisition") else refined(parent, rng)

@@ -65,6 +65,19 @@ def novel(parent: Genome, rng: Random) -> Genome:
             return child
 
 
+def renewed(parent: Genome, what: str, rng: Random) -> Genome:
+    """The program with one group of genes, named by its first, drawn anew; a surrogate is there afterwards."""
+    group = next(genes for genes in GROUPS if genes[0] == what)
+    for _ in range(20):
+        genes: dict[str, Any] = {g: rng.choice(CHOICES[g]) if g in CHOICES else random_number(g, rng) for g in group}
+        if what == "surrogate":
+            genes["surrogate"] = rng.choice(CHOICES["surrogate"][1:])
+        child = replace(parent, **genes).repaired()
+        if child.key() != parent.key():
+            return child
+    return refined(parent, rng)
+
+
 def simplified(parent: Genome, rng: Random) -> Genome:
     """The program with a component less; if it has only one, with a plainer choice somewhere; if it is plain, refined."""
     present = parent.components()

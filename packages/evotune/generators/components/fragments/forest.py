@@ -8,21 +8,19 @@ from .table import Log, Table, targets
 
 
 class Forest:
-    """Mean and spread of the predictions of `trees` random trees, for every row, grown again as measurements accumulate."""
+    """Mean and spread of the predictions of `trees` random trees, for every row; two trees are grown anew at each step."""
 
     def __init__(self, table: Table, rng: np.random.Generator, trees: int, leaf: int) -> None:
         self.unit, self.rng, self.trees, self.leaf = table.unit, rng, trees, leaf
         self.predictions = np.zeros((trees, table.size))
-        self.due = 0
+        self.oldest = 0
 
     def learn(self, log: Log) -> None:
-        """Grow all trees anew when a tenth more is known (growing is the expensive part)."""
-        if len(log.rows) < self.due:
-            return
-        self.due = len(log.rows) + max(1, len(log.rows) // 10)
-        y, everywhere = targets(log.costs), np.arange(len(self.unit))
-        for tree in range(self.trees):
-            self.grow(np.array(log.rows), y, everywhere, self.predictions[tree])
+        """Grow the two oldest trees anew, or all in the beginning: growing is the expensive part."""
+        y, rows, everywhere = targets(log.costs), np.array(log.rows), np.arange(len(self.unit))
+        for _ in range(2 if self.oldest else self.trees):
+            self.grow(rows, y, everywhere, self.predictions[self.oldest % self.trees])
+            self.oldest += 1
 
     def grow(self, rows: np.ndarray, y: np.ndarray, region: np.ndarray, out: np.ndarray) -> None:
         """Write this node's prediction for the rows of its region, splitting it while its measurements differ."""
