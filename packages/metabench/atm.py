@@ -19,6 +19,7 @@ a revisited result. Both leave out the wall clock of the scoring machine, which 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -240,10 +241,13 @@ def _bagged(x: np.ndarray, y: np.ndarray, runs: int, ax: Axis, seed: int) -> np.
     one = IsotonicRegression(increasing=ax.recording.maximize, y_min=y.min(), y_max=y.max(), out_of_bounds="clip")
     n = max(runs, 3)
     # A RandomState, not a seed: its draws are those of NumPy's global generator after np.random.seed(seed).
-    bagging = BaggingRegressor(
-        one, n_estimators=n, max_samples=1 / np.sqrt(n), random_state=np.random.RandomState(seed)
-    )
-    return bagging.fit(x[:, None], y).predict(ax.grid[:, None])
+    state = np.random.RandomState(seed)
+    bagging = BaggingRegressor(one, n_estimators=n, max_samples=1 / np.sqrt(n), random_state=state)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # "low number of samples": a space of eight evaluations has no more
+        return bagging.fit(x[:, None], y).predict(ax.grid[:, None])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

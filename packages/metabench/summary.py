@@ -13,6 +13,8 @@ from .results import text_table
 from .score import Scores
 
 SMALL_DIFFERENCE = 0.02
+FEW_REPEATS = 10
+"""Below this many repeats a percentile bootstrap covers clearly less than it says (of 3, about 75 % instead of 95 %)."""
 _SEEN = "*"
 
 
@@ -96,6 +98,10 @@ def differences(scores: Scores) -> str:
 def notes(scores: Scores) -> list[str]:
     """What a reader must know besides."""
     found = []
+    if scores.repeats < FEW_REPEATS:
+        found.append(
+            f"intervals from {scores.repeats} repeats are too narrow; take {FEW_REPEATS} or more before believing one"
+        )
     if scores.seen:
         found.append(f"{_SEEN} seen: its provenance says that the optimizer was evolved on this space")
     reasons = dict.fromkeys(f"{o}: {r.atm_reason}" for (o, _), r in scores.results.items() if r.atm_reason)

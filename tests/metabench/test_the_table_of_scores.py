@@ -102,15 +102,15 @@ def test_an_estimator_that_was_not_asked_for_is_named(scores, spaces) -> None:
 
 
 def test_optimizers_that_are_the_same_are_not_found_to_differ() -> None:
-    """Holm over 28 pairs of eight equal optimizers: a false finding in about one table in twenty, not in most."""
+    """Holm over ten pairs of five equal optimizers, three heavy-tailed repeats: a false finding in one table of twenty."""
     rng = np.random.default_rng(0)
-    names = [f"o{i}" for i in range(8)]
+    names = [f"o{i}" for i in range(5)]
     found = 0
-    for _ in range(12):
-        runs = {name: [rng.normal(0, 1, 30)] for name in names}
+    for _ in range(40):
+        runs = {name: list(-rng.lognormal(0, 1, (4, 3))) for name in names}
         compared = bootstrap.compare(runs, list(itertools.combinations(names, 2)))
         found += any(c.significant for c in compared)
-    assert found <= 3
+    assert found <= 6
 
 
 def test_a_clear_difference_is_found() -> None:
