@@ -104,7 +104,10 @@ class Worker:
         return seconds.get(self.phase, float("inf"))
 
     def _obituary(self) -> tuple[str, str]:
-        code = self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the pipe is closed: it has ended, or hangs at its end
+            self.process.wait(5)
+        self.kill()
+        code = self.process.returncode
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         said = (self.folder / "stderr").read_text(errors="replace").strip()
         status = "compile" if self.phase == "build" else "runtime"
@@ -159,9 +162,7 @@ class Pool:
                         best = min(outcome.time, best or outcome.time)
                     yield place, outcome
         finally:
-            for (
-                worker
-            ) in busy.values():  # whoever consumes this stopped early: what they are doing is not wanted any more
+            for worker in busy.values():  # whoever consumes this has stopped early, and wants nothing of them any more
                 self._drop(worker)
 
     def compare(self, configurations: Sequence[Mapping[str, Any]], rounds: int = 21) -> list[list[float]]:
@@ -185,9 +186,10 @@ class Pool:
     def _ready(self, busy: Iterable[Worker]) -> Worker:
         """A worker that waits for work: an idle one, or a new one."""
         taken = {id(w) for w in busy}
-        for worker in self.workers:
-            if id(worker) not in taken:
+        for worker in [w for w in self.workers if id(w) not in taken]:
+            if worker.process.poll() is None:
                 return worker
+            self._drop(worker)  # something has killed it while it was idle
         worker = Worker(self.task, self.folder / f"worker{self.started}", self.folder / "lock")
         self.started += 1
         self.workers.append(worker)
@@ -215,7 +217,8 @@ class Pool:
         for place, worker in list(busy.items()):
             try:
                 answer = worker.receive() if worker.connection in ready else None
-                worker.check()
+                if answer is None:
+                    worker.check()
             except WorkerDied as death:
                 self._drop(worker)
                 finished.append((place, _died(worker, death)))
@@ -232,20 +235,12 @@ class Pool:
 
 def _died(worker: Worker, death: WorkerDied) -> Outcome:
     """The outcome of a configuration that took its worker with it; what it cost goes to the phase it died in."""
-    now = time.perf_counter()
-    last = (now - worker.entered) * 1e3
+    last = (time.perf_counter() - worker.entered) * 1e3
     before = (worker.entered - worker.requested) * 1e3
-    building = worker.phase == "build"
-    return Outcome(
-        worker.configuration,
-        death.status,
-        compile_time=last if building else before,
-        benchmark_time=0.0 if building else last,
-        framework_time=0.0
-        if building
-        else last,  # a cost is what was spent outside the timed runs, and the runs: there are none
-        error=str(death),
-    )
+    if worker.phase == "build":
+        return Outcome(worker.configuration, death.status, compile_time=last, error=str(death))
+    # No run has a time, and a cost counts runs and what is outside the benchmark: the lost time is put there.
+    return Outcome(worker.configuration, death.status, compile_time=before, framework_time=last, error=str(death))
 
 
 def _environment(task: Task, folder: Path) -> dict[str, str]:

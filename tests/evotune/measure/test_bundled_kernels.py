@@ -15,10 +15,10 @@ from metabench import kernel as kernels
 from metabench.space import Space
 
 ODD_SIZES: dict[str, list[Any]] = {
-    "gemm": [(1, 1, 1), (7, 100, 390), (65, 33, 17)],
-    "convolution": [(1, 1), (3, 7), (9, 133)],
-    "hotspot": [(1, 1, 1), (2, 9, 13), (67, 300, 5)],
-    "dedispersion": [(1, 1, 1), (3, 5, 70), (37, 9, 600)],
+    "gemm": [(1, 1, 1), (65, 103, 390)],
+    "convolution": [(1, 1), (9, 133)],
+    "hotspot": [(1, 1, 1), (67, 300, 7)],
+    "dedispersion": [(1, 1, 1), (37, 9, 601)],
 }
 SIZES = {"gemm": 583, "convolution": 594, "hotspot": 546, "dedispersion": 504}
 
@@ -27,11 +27,11 @@ SIZES = {"gemm": 583, "convolution": 594, "hotspot": 546, "dedispersion": 504}
 def test_it_is_right_at_odd_sizes(name: str) -> None:
     kernel = kernels.find(name)
     space = Space.from_t1(kernel.space_definition())
-    rows = random.Random(0).sample(range(len(space)), 3)
+    rows = random.Random(0).sample(range(len(space)), 2)
     for size in ODD_SIZES[name]:
         with Pool(Task.of(kernel, "native", size=size, repeats=1)) as pool:
             outcomes = dict(pool.measure(space.describe(row) for row in rows))
-        assert [outcomes[i].error for i in range(3)] == [""] * 3
+        assert [outcomes[i].error for i in range(2)] == [""] * 2
 
 
 @pytest.mark.parametrize("name", ODD_SIZES)

@@ -13,7 +13,7 @@ from metabench.errors import UserError
 
 EXPECTED = {
     0: ("correct", ""),
-    1: ("compile", "faulty.cpp:13:2: error: #error this configuration is not meant to compile"),
+    1: ("compile", "faulty.cpp:9:2: error: #error this configuration is not meant to compile"),
     2: ("verification", "y: 1 of 64 values are wrong, the worst at (63,)"),
     3: ("runtime", "SIGSEGV"),
     4: ("timeout", "longer than 1.0 s"),

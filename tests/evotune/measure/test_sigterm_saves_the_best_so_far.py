@@ -16,6 +16,7 @@ from evotune.measure import tuned
 from metabench.kernel import Kernel, cpu_device
 
 SCRIPT = """
+import sys; sys.modules["torch"] = None  # not needed, and slow to import
 from pathlib import Path
 from evotune.measure import tune
 from metabench.kernel import Kernel
@@ -25,7 +26,7 @@ print(found.ended, found.evaluations, found.time)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_best_so_far_loads(number: signal.Signals, faulty: Callable[..., Kernel], tmp_path: Path) -> None:
     kernel, out = faulty([0], list(range(1, 41))), tmp_path / "out"
     script = SCRIPT.format(kernel=str(kernel.folder), folder=str(out))
@@ -36,7 +37,7 @@ def test_the_best_so_far_loads(number: signal.Signals, faulty: Callable[..., Ker
             process.send_signal(number)
             break
     last = process.communicate(timeout=30)[0].strip().splitlines()
-    entry = tuned.read(out / "tuned" / f"{cpu_device(['-O1', '-march=native'])}.json")[0]
+    entry = tuned.read(out / "tuned" / f"{cpu_device(['-O0', '-march=native'])}.json")[0]
     assert entry["kernel"] == "faulty"
     assert entry["configuration"]["UNROLL"] >= 1
     assert 0 < entry["time_ms"] <= entry["default_time_ms"]
