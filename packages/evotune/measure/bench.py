@@ -2,7 +2,8 @@
 
 The order matters. The first run is the check: arguments restored, outputs poisoned, every output value compared. Only a right
 answer is timed, and arguments are restored before each timed run too, because a kernel that updates its arguments in place
-would otherwise run on ever other numbers.
+would otherwise run on ever other numbers. After the last timed run the outputs are compared once more: a kernel with state
+of its own can be right once.
 """
 
 from __future__ import annotations
@@ -64,9 +65,12 @@ class Bench:
                 self.tell("wait")
                 with clock.waiting(self.exclusive()), realtime(self.task.realtime):
                     with clock.part("verification"):
-                        self._verify(build)
+                        self._run(build)
+                        self._verify()
                     with clock.part("benchmark"):
                         times = self._time(build, best)
+                    with clock.part("verification"):
+                        self._verify(f" after {len(times)} more runs")
             finally:
                 build.release()
         except Failure as failure:
@@ -74,7 +78,9 @@ class Bench:
         ms, rest = clock.milliseconds, clock.rest()
         time_ms = min(times) if status == CORRECT else None
         parts = (ms["compile"], ms["verification"], ms["benchmark"], rest)
-        return Outcome(dict(configuration), status, time_ms, tuple(times), *parts, error=error)
+        return Outcome(
+            dict(configuration), status, time_ms, tuple(times if status == CORRECT else ()), *parts, error=error
+        )
 
     def compare(self, configurations: Sequence[Mapping[str, Any]], rounds: int) -> list[list[float]]:
         """Milliseconds of configurations that were run in turns, in fresh order each round: one list of `rounds` each."""
@@ -105,12 +111,12 @@ class Bench:
         except BuildError as error:
             raise Failure("compile", str(error)) from error
 
-    def _verify(self, build: backend.Build) -> None:
-        self._run(build)
+    def _verify(self, when: str = "") -> None:
+        """Compare what the last run left."""
         got = self.backend.outputs(self.reference.OUTPUTS)
         wrong = check.differences(got, self.expected, self.reference.RTOL, self.reference.ATOL)
         if wrong:
-            raise Failure("verification", wrong)
+            raise Failure("verification", wrong + when)
 
     def _time(self, build: backend.Build, best: float | None) -> list[float]:
         times: list[float] = []

@@ -47,7 +47,8 @@ def test_it_equals_an_unbroken_one(faulty: Callable[..., Kernel], quick: dict[st
 def test_sigterm_keeps_what_is_measured(faulty: Callable[..., Kernel], quick: dict[str, Any], tmp_path: Path) -> None:
     kernel = faulty([0], list(range(1, 15)))
     script = (
-        "import sys; sys.modules['torch'] = None; from evotune.measure import record; from metabench.kernel import Kernel; from pathlib import Path\n"
+        "import sys; sys.modules['torch'] = None  # not needed, and slow to import\n"
+        "from evotune.measure import record; from metabench.kernel import Kernel; from pathlib import Path\n"
         f"record(Kernel('faulty', Path({str(kernel.folder)!r})), 'native', {str(tmp_path / 'out.json')!r}, repeats=2,\n"
         "       progress=lambda n, *_: print(n, flush=True))"
     )

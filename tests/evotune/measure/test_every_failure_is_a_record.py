@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evotune.measure import record
+from evotune.measure import record, tune
 from metabench import recording
 from metabench.errors import UserError
 
@@ -52,3 +52,23 @@ def test_a_kernel_that_cannot_be_measured_at_all_says_why(make_kernel, quick, tm
     kernel = make_kernel("broken", "", "raise RuntimeError('no inputs today')", {"P": [1]})
     with pytest.raises(UserError, match="'broken' cannot be measured: RuntimeError: no inputs today"):
         record(kernel, "native", tmp_path / "out.json", **quick)
+
+
+def test_an_answer_that_is_right_only_once_is_wrong(make_kernel, reference: str) -> None:
+    forgetful = """
+    extern "C" float forgetful(float *y, const float *x, int n) {
+        static int runs = 0;
+        for (int i = 0; i < n; ++i) y[i] = 2 * x[i] + (P == 2 && ++runs > n ? 1 : 0);
+        return 1;
+    }
+    """
+    found = tune(make_kernel("forgetful", forgetful, reference, {"P": [1, 2]}), "brute_force", evaluations=2, repeats=3)
+    assert found.failures == {"verification": 1}
+    assert "64 of 64 values are wrong" in found.outcomes[1].error
+    assert found.outcomes[1].error.endswith("after 3 more runs")
+
+
+def test_what_is_far_too_slow_is_timed_twice_and_no_more(faulty) -> None:
+    found = tune(faulty([0], [32, 16, 1]), "brute_force", evaluations=3, repeats=6, cutoff=5.0)
+    assert [len(outcome.times) for outcome in found.outcomes] == [6, 6, 2]
+    assert found.outcomes[2].time == 1.0
