@@ -8,6 +8,7 @@ of all their steps, and no time grid is involved until the end T is known.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ POINTS = 1_000
 CUTOFF = 0.95  # T is when random search is this much of the way from the median to the optimum
 _SEED = 20_251_129
 _CHUNK = 2_000_000  # configurations held at a time
-_VERSION = "1"
+_VERSION = "2"
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,10 @@ def _simulate(
 
 
 def _first_guess(losses: np.ndarray, target: float) -> int:
-    """How long prefixes must be to see S reach the target: some times the expected wait for the first good configuration."""
-    good = int((losses <= target).sum())
-    return min(len(losses), 8 * (len(losses) + 1) // (good + 1) + 50)
+    """How long prefixes must be to see S reach the target: what calculated random search says, and some more."""
+    n, good = len(losses), int((losses <= target).sum())
+    expected = n / (good + 1)
+    return min(n, int(1.1 * expected + 10 * np.sqrt(expected)) + 30)
 
 
 def _steps(
@@ -126,13 +128,11 @@ def _steps(
     """
     rng = np.random.default_rng(_SEED)
     n = len(losses)
-    rows = np.tile(np.arange(n, dtype=np.int32), (max(1, min(permutations, _CHUNK // n)), 1))
-    times, drops, exact_until, done = [], [], np.inf, 0
-    while done < permutations:
-        rows = rows[: permutations - done]
-        rng.permuted(rows, axis=1, out=rows)
-        prefix = rows[:, :length]
-        clock = np.cumsum(costs[prefix], axis=1)
+    chunk = max(1, min(permutations, _CHUNK // n))
+    draw = _whole_permutations if 2 * length > n else _prefixes
+    times, drops, exact_until = [], [], np.inf
+    for prefix, first in draw(rng, n, length, permutations, chunk):
+        clock = np.cumsum(np.where(first, costs[prefix], 0.0), axis=1)
         best = np.minimum.accumulate(losses[prefix], axis=1)
         best[np.isinf(best)] = median  # before its first valid configuration, a run holds the median
         step = np.diff(best, axis=1, prepend=median)
@@ -140,7 +140,37 @@ def _steps(
         times.append(clock[where])
         drops.append(step[where])
         exact_until = min(exact_until, float(clock[:, -1].min()))
-        done += len(rows)
     at, step = np.concatenate(times), np.concatenate(drops)
     order = np.argsort(at, kind="stable")
     return at[order], median + np.cumsum(step[order]) / permutations, exact_until
+
+
+def _whole_permutations(
+    rng: np.random.Generator, n: int, length: int, permutations: int, chunk: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(rows, all True): prefixes of permutations, int32 (chunk, length)."""
+    rows = np.tile(np.arange(n, dtype=np.int32), (chunk, 1))
+    for start in range(0, permutations, chunk):
+        rows = rows[: permutations - start]
+        rng.permuted(rows, axis=1, out=rows)
+        yield rows[:, :length], np.ones((len(rows), length), dtype=bool)
+
+
+def _prefixes(
+    rng: np.random.Generator, n: int, length: int, permutations: int, chunk: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(rows, whether it is the row's first time): independent draws, int32 (chunk, k).
+
+    Draws with replacement are a random permutation once the repeats are left out, and here a repeat changes nothing: it costs
+    nothing and finds nothing new. So nothing needs to be shuffled beyond the prefix.
+    """
+    k = int(np.ceil(n * np.log(n / (n - length))))
+    seen = np.empty((chunk, n), dtype=np.int32)
+    order = np.arange(k, dtype=np.int32)
+    for start in range(0, permutations, chunk):
+        count = min(chunk, permutations - start)
+        rows = rng.integers(n, size=(count, k), dtype=np.int32)
+        flat = rows + n * np.arange(count)[:, None]
+        # Written from the last draw to the first, each row keeps its first draw's place. (Repeated indices: the last one holds.)
+        seen.reshape(-1)[flat[:, ::-1].copy()] = order[::-1]
+        yield rows, seen.reshape(-1)[flat] == order

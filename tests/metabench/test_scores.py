@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from metabench import Recording, Space, UserError, bootstrap
-from metabench.baseline import _steps, baseline
+from metabench.baseline import _prefixes, _steps, baseline
 from metabench.replay import Limits, replay
 from metabench.score import performance, score
 
@@ -130,3 +130,27 @@ def test_the_power_note_matches_a_simulation() -> None:
     pairs = rng.normal(0.5, 1.0, (2000, n))
     found = np.abs(pairs.mean(axis=1)) / (pairs.std(axis=1, ddof=1) / math.sqrt(n)) > 1.96
     assert 0.75 < np.mean(found) < 0.88
+
+
+def test_prefixes_and_whole_permutations_give_the_same_baseline(bumpy: Recording) -> None:
+    """Long prefixes shuffle the space, short ones draw from it and skip repeats: two ways to the same curve."""
+    losses, costs, median = bumpy.losses, bumpy.costs, bumpy.median
+    at = np.linspace(2, 40, 60)
+    curves = []
+    for length in (len(losses) // 2, len(losses)):
+        times, levels, exact_until = _steps(losses, costs, median, 20_000, length)
+        assert exact_until > at[-1]
+        curves.append(levels[np.searchsorted(times, at, side="right") - 1])
+    np.testing.assert_allclose(curves[0], curves[1], atol=0.03)
+
+
+def test_a_prefix_is_a_random_order_without_repeats() -> None:
+    rng = np.random.default_rng(0)
+    seconds = np.zeros(4)
+    for rows, first in _prefixes(rng, 4, 2, 4_000, 500):
+        for drawn, new in zip(rows, first, strict=True):
+            distinct = drawn[new]
+            assert len(set(distinct)) == len(distinct) == len(set(drawn))
+            if len(distinct) > 1:
+                seconds[distinct[1]] += 1
+    np.testing.assert_allclose(seconds / seconds.sum(), 0.25, atol=0.03)
