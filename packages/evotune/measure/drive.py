@@ -19,6 +19,9 @@ from metabench.space import Space
 
 from .runner import Budget, MeasuringRunner
 
+Optimizer = str | Callable[[Any, Any], Any]
+"""A name, or a callable `optimizer(func, searchspace)`."""
+
 
 class GuardedCostFunc(CostFunc):
     """Kernel Tuner's cost function under our rules: values by equality (64.0 is 64), +inf for whatever has no time."""
@@ -50,18 +53,17 @@ class GuardedOptAlg(OptAlgWrapper):
         return []
 
 
-def drive(optimizer: Any, runner: MeasuringRunner, options: Mapping[str, Any] | None = None) -> None:
+def drive(strategy: Any, runner: MeasuringRunner, options: Mapping[str, Any] | None = None) -> None:
     """Let an optimizer ask `runner` until it returns or is stopped.
 
     Args:
-        optimizer: as for `strategy_of`.
+        strategy: what `strategy_of` makes of the optimizer.
         options: `strategy_options` of one of Kernel Tuner's strategies.
 
     Raises:
         metabench.replay.Stop: the budget is spent.
     """
     space = runner.space
-    strategy = strategy_of(optimizer)
     restrictions = [restriction.text for restriction in space.restrictions]
     searchspace = Searchspace(space.tune_params, restrictions, runner.get_device_info().max_threads)
     if searchspace.size != len(space):
@@ -71,7 +73,7 @@ def drive(optimizer: Any, runner: MeasuringRunner, options: Mapping[str, Any] | 
     with np.errstate(
         over="ignore", invalid="ignore"
     ):  # a failure costs sys.float_info.max, which strategies calculate with
-        strategy.tune(searchspace, runner, _tuning_options(optimizer, runner, options))
+        strategy.tune(searchspace, runner, _tuning_options(strategy, runner, options))
 
 
 def strategy_of(optimizer: Any) -> Any:
@@ -100,10 +102,10 @@ def _by_name(name: str) -> Any:
     raise AssertionError("unreachable: choose raises")
 
 
-def _tuning_options(optimizer: Any, runner: MeasuringRunner, options: Mapping[str, Any] | None) -> Options:
+def _tuning_options(strategy: Any, runner: MeasuringRunner, options: Mapping[str, Any] | None) -> Options:
     """What Kernel Tuner's interface would have put together. Some strategies stop after 100 evaluations if not told otherwise."""
     strategy_options = dict(options or {})
-    if optimizer != "brute_force":  # it refuses the option
+    if strategy is not strategy_map["brute_force"]:  # it refuses the option
         strategy_options["max_fevals"] = runner.most
     return Options(
         strategy_options=Options(strategy_options),
@@ -117,6 +119,3 @@ def _tuning_options(optimizer: Any, runner: MeasuringRunner, options: Mapping[st
         metrics=None,
         verbose=False,
     )
-
-
-Optimizer = str | Callable[[Any, Any], Any]

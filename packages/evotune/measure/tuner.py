@@ -22,7 +22,7 @@ from metabench.space import Space
 from . import tuned
 from .ab import Comparison, compare
 from .device import compiler_version
-from .drive import Optimizer, drive
+from .drive import Optimizer, drive, strategy_of
 from .interrupt import Interrupted, interruptible
 from .outcome import Outcome
 from .pool import Pool, WorkerDied
@@ -125,6 +125,7 @@ def tune(
     kernel = find(kernel) if isinstance(kernel, str) else kernel
     if evaluations is None and seconds is None:
         raise UserError("tuning needs a budget: evaluations, seconds or both")
+    strategy = strategy_of(optimizer)
     task = Task.of(kernel, device, flags, **{"cutoff": 5.0, **task_options})
     space = Space.from_t1(kernel.space_definition())
     job = _Job(task, space, name or _name_of(optimizer), seed, Path(folder) if folder else None)
@@ -135,21 +136,19 @@ def tune(
         comparison = None
         try:
             with interruptible():
-                ended, error = _search(optimizer, runner, options, seed)
+                ended, error = _search(strategy, runner, options, seed)
                 comparison = _compare(pool, runner, finalists, rounds)
         except Interrupted:
             ended, error = "interrupted", ""
     return job.finish(runner, ended, error, comparison)
 
 
-def _search(
-    optimizer: Optimizer, runner: MeasuringRunner, options: Mapping[str, Any] | None, seed: int
-) -> tuple[str, str]:
+def _search(strategy: Any, runner: MeasuringRunner, options: Mapping[str, Any] | None, seed: int) -> tuple[str, str]:
     """Measure the default, then whatever the optimizer asks for: (how it ended, what it raised)."""
     runner.measure([row for row in [_default_row(runner.space)] if row is not None])
     try:
         with global_seed(seed):
-            drive(optimizer, runner, options)
+            drive(strategy, runner, options)
     except Stop:
         return runner.ended, ""
     except UserError:
