@@ -10,6 +10,9 @@ import pytest
 import torch
 from golden_files import Golden
 
+# One thread: with more, small tensors on a busy machine spend their time waiting for each other.
+torch.set_num_threads(1)
+
 
 @pytest.fixture
 def golden(shared_dir: Path) -> Callable[[str], Golden]:
