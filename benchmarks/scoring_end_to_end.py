@@ -2,8 +2,8 @@
 
     python benchmarks/scoring_end_to_end.py --root HUB
 
-Ours is measured whole. The package's is measured on one space of either kernel with 2 and with 4 repeats: the difference is what a
-repeat costs, the rest is fixed; 12 spaces at 50 repeats are computed from these (a straight line, stated in the JSON as "estimated").
+Ours is measured whole. The package's is measured on one space of either kernel with 2 and with 4 repeats: the difference is what
+a repeat costs, the rest is fixed; 12 spaces at 50 repeats are computed from these (a straight line, "estimated" in the JSON).
 CPU seconds of this process and its children. "outside": without the optimizer's own code, as each side accounts for it.
 """
 

@@ -89,6 +89,8 @@ class Session:
         call_seconds: what every call costs besides.
         overrun: an evaluation that starts before the end counts when it ends, even if that is after the end; and all legal
             requests are kept. Kernel Tuner's rules, which the estimator `atm` stands on.
+        second_clock: (fresh, again, end): another clock, on which a new evaluation of a row costs fresh[row] and a revisit
+            again[row]; the run ends when it passes `end`. Only with `overrun`.
         cpu: the optimizer's own CPU time, measured between answers, counts as well; runs then depend on the machine.
     """
 
@@ -103,6 +105,7 @@ class Session:
     costs: np.ndarray | None = None
     call_seconds: float = 0.0
     overrun: bool = False
+    second_clock: tuple[np.ndarray, np.ndarray, float] | None = None
     cpu: bool = False
 
     def __post_init__(self) -> None:
@@ -111,6 +114,10 @@ class Session:
         self._costs = self.recording.cost_list if self.costs is None else self.costs.tolist()
         self._seen: set[int] = set()
         self._asks: array[int] | None = array("i") if self.overrun else None
+        self._second, self._second_end = 0.0, math.inf
+        if self.second_clock is not None:
+            self._fresh, self._again = self.second_clock[0].tolist(), self.second_clock[1].tolist()
+            self._second_end = self.second_clock[2]
         self._clock = 0.0
         size = len(self.recording.space)
         self._most_seconds = math.inf if self.limits.seconds is None else self.limits.seconds
@@ -138,6 +145,8 @@ class Session:
             return math.inf
         if self._asks is not None:
             self._asks.append(row)
+            if self.second_clock is not None:
+                self._second += self._again[row] if row in self._seen else self._fresh[row]
         if row in self._seen:
             self.revisits += 1
         else:
@@ -151,7 +160,7 @@ class Session:
         return self._losses[row]
 
     def _is_over(self) -> bool:
-        if self._clock >= self._most_seconds:
+        if self._clock >= self._most_seconds or self._second > self._second_end:
             self.ended = "budget"
         elif len(self.rows) >= self._most_evaluations:
             self.ended = "exhausted" if len(self.rows) == len(self.recording.space) else "evaluations"

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from metabench import Recording, Trace, atm, load, save
+from metabench import Recording, Trace, atm, load, replay, save
 from metabench.files import read_json
+from metabench.replay import Session
 
 DATA = Path(__file__).resolve().parent / "data"
 STORED = read_json(DATA / "atm_traces.json.gz") if (DATA / "atm_traces.json.gz").is_file() else []
@@ -113,3 +114,24 @@ def test_the_time_axes_of_the_real_spaces_are_the_published_ones(
     ax = atm.axis(load(shared_dir / "spaces" / "cachefiles" / f"{space}.json.gz"))
     assert ax.evaluations == evaluations
     assert ax.grid[-1] == pytest.approx(end, abs=0.6)
+
+
+def test_a_run_ends_where_its_score_cannot_change() -> None:
+    """Cutting a run's revisits once the score's clock is far past the axis leaves P as it is (to the margin's fourth digit)."""
+    pytest.importorskip("sklearn", reason="`atm` needs scikit-learn (extra report)")
+    ax = atm.axis(load(DATA / "minimised.json.gz"))
+
+    def stubborn(func, searchspace):
+        for configuration in searchspace.get_random_sample(30):
+            func(configuration)
+        while True:
+            func(searchspace.list[0])
+
+    p = []
+    for session in (ax.session, lambda: Session(ax.recording, ax.limits(), costs=ax.budget_costs, overrun=True)):
+        traces = [replay(stubborn, ax.recording, seed=s, session=session()) for s in range(30)]
+        p.append(atm.performance(traces, ax).mean())
+        calls = np.mean([t.calls for t in traces])
+        p.append(calls)
+    assert p[1] < 0.5 * p[3]
+    assert p[0] == pytest.approx(p[2], abs=0.05)
