@@ -21,6 +21,7 @@ RUNS = {
 LOOKS = {
     "spaces": "list | show NAME: recordings and search spaces",
     "zoo": "list | show NAME: optimizers",
+    "export": "RUN --to FILE: the best program of an evolution as a Kernel Tuner strategy in one file",
 }
 
 

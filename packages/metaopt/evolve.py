@@ -7,10 +7,11 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from evotune import generators
+from evotune.accounting import Caps
 from evotune.evolve import EvolutionResult, Progress, evolve
 from evotune.jail import JailLimits
 from metabench import results
-from metabench.errors import UserError
+from metabench.errors import UserError, choose
 from metabench.recording import Recording
 
 from . import console
@@ -20,11 +21,20 @@ from .score import recordings_of
 def run(config: DictConfig, out: Path) -> str:
     """Evolve on the recordings that the configuration names, or take up the run in `resume`."""
     folder = Path(config.resume).absolute() if config.resume else out
-    result = evolution(config, recordings_of(config.spaces), folder)
+    result = evolution(config, targeted(recordings_of(config.spaces), config.target), folder)
     print(describe(result))
     if result.score is None:
         raise UserError(result.why_none())
     return f"best: {result.program}, P {result.score:.3f} on fresh seeds"
+
+
+def targeted(recordings: list[Recording], target: str | None) -> list[Recording]:
+    """The recordings of one application ("dedispersion" names the kernel dedispersion_milo too), or all."""
+    if target is None:
+        return recordings
+    kernels = {r.kernel.removesuffix("_milo") for r in recordings}
+    choose(target.removesuffix("_milo"), kernels, "target among these spaces")
+    return [r for r in recordings if r.kernel.removesuffix("_milo") == target.removesuffix("_milo")]
 
 
 def evolution(config: DictConfig, recordings: list[Recording], folder: Path) -> EvolutionResult:
@@ -32,7 +42,8 @@ def evolution(config: DictConfig, recordings: list[Recording], folder: Path) -> 
     options = OmegaConf.to_container(config.generator, resolve=True)
     assert isinstance(options, dict)
     generator = generators.make(str(options.pop("name")), seed=config.seed, **{str(k): v for k, v in options.items()})
-    settings = {str(k): v for k, v in config.evolution.items()}
+    settings = {str(k): v for k, v in config.evolution.items()} | {"info": config.get("info", False)}
+    prices = {str(model): (p[0], p[1]) for model, p in config.get("prices", {}).items()}
     with console.progress("evolving", config.evolution.calls) as update:
 
         def note(state: Progress) -> None:
@@ -44,6 +55,8 @@ def evolution(config: DictConfig, recordings: list[Recording], folder: Path) -> 
             recordings,
             folder,
             limits=JailLimits(**config.jail),
+            caps=Caps(**config.get("caps", {})),
+            prices=prices,
             progress=note,
             resume=bool(config.get("resume")),
             seed=config.seed,
@@ -54,9 +67,13 @@ def evolution(config: DictConfig, recordings: list[Recording], folder: Path) -> 
 def describe(result: EvolutionResult) -> str:
     """What came out, how candidates failed, what the selection's luck was worth."""
     failed = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failures.items())) or "none"
-    lines = [f"{len(result.history)} candidates in {result.seconds:.0f} s; failed: {failed}"]
+    usage = ", ".join(f"{value} {name}" for name, value in result.usage.items())
+    lines = [
+        f"{len(result.history)} candidates in {result.seconds:.0f} s ({result.ended}); failed: {failed}",
+        f"used: {usage}",
+    ]
     if result.source is None:
-        return lines[0]
+        return "\n".join(lines)
     rows = [[name, f"{sum(p) / len(p):.3f}"] for name, p in result.runs.items()]
     lines += [
         f"best: {result.name}. {result.description}",
