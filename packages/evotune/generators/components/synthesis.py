@@ -41,7 +41,7 @@ _CONSTANTS = {
     "DIFFERENTIAL": "differential",
     "KAPPA": "kappa",
     "MARGIN": "margin",
-    "LENGTH_PRIOR": "length",
+    "LENGTH": "length",
 }
 
 _WORDS: dict[str, dict[str, str]] = {

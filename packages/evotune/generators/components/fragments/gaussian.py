@@ -8,42 +8,44 @@ import numpy as np
 
 from .table import Log, Table, targets
 
-MOST = 800  # measurements that the process remembers; the work per step grows with their number times the size of the space
-LENGTH_PRIOR = 0.6  # where the length scales start, in units of the range of a parameter
+MOST = 500  # measurements that the process remembers: the work per step grows with their number times the size of the space
+LENGTH = 0.6  # where the length scales start, in units of the range of a feature and of the root of their number
 
 
 def features(table: Table) -> np.ndarray:
-    """What the process sees of each configuration, (n, f): numbers by the mean of their rank and logarithm, others one-hot."""
+    """What the process sees of each configuration, (n, f), about within [0, 1]: numbers by the mean of rank and logarithm, and by
+    how often 2 divides them where they are irregular; other values one-hot."""
     columns: list[np.ndarray] = []
     for j, values in enumerate(table.values):
-        used = sorted(set(table.index[:, j].tolist()))
-        numbers = [values[k] for k in used]
-        if all(isinstance(v, int | float) and not isinstance(v, bool) for v in numbers) and len(used) > 2:
-            rank = np.argsort(np.argsort(numbers)) / (len(used) - 1)
-            size = np.log1p(np.array(numbers, dtype=float) - min(numbers))
-            level = 0.5 * (rank + size / size.max())
-            columns.append(level[np.searchsorted(used, table.index[:, j])])
-        elif len(used) == 2:
-            columns.append((table.index[:, j] == used[1]).astype(float))
+        column, used = table.index[:, j], sorted(set(table.index[:, j].tolist()))
+        if len(used) == 2:
+            columns.append((column == used[1]).astype(float))
+        elif all(isinstance(values[k], int | float) and not isinstance(values[k], bool) for k in used):
+            numbers = np.array([float(values[k]) for k in used])
+            place = np.searchsorted(used, column)
+            size = np.log1p(numbers - numbers.min())
+            columns.append(0.5 * (np.argsort(np.argsort(numbers)) / (len(used) - 1) + size / size.max())[place])
+            if numbers.min() > 0 and numbers.max() >= 16 and (np.log2(numbers) % 1 != 0).any():
+                columns.append((sum((numbers % 2**k == 0).astype(float) for k in range(1, 6)) / 5.0)[place])
         else:
-            columns += [0.7 * (table.index[:, j] == k) for k in used]
+            columns += [0.7 * (column == k) for k in used]
     return np.array(columns).T if columns else np.zeros((table.size, 1))
 
 
 class GaussianProcess:
-    """Matern-3/2 kernel with one length scale for each feature.
+    """Matern-3/2 kernel with one length scale for each feature, plus a constant: the mean is not known.
 
-    With K = L L' over the m measurements and V = L^-1 K(measured, all), every row's mean is V' L^-1 y and its
-    variance 1 - sum V^2 (times the signal variance). A new measurement adds one row to L and V, from what V already
-    holds: no system is solved. Length scales and noise are the maximum of the posterior, by coordinate search,
-    whenever the measurements have grown by `growth`.
+    With K = L L' over the m measurements and V = L^-1 K(measured, all), every row's mean is V' L^-1 y and its variance
+    k(x, x) - sum V^2 (times the signal variance). A new measurement adds one row to L and V, from what V already holds: no system
+    is solved. Hyperparameters are fitted again whenever the measurements have grown by `growth`.
     """
 
     def __init__(self, table: Table, growth: float) -> None:
         self.x = features(table)
         self.growth, self.due = growth, 0
-        self.lengths = np.full(self.x.shape[1], LENGTH_PRIOR * math.sqrt(self.x.shape[1]))
-        self.noise = 1e-3
+        count = self.x.shape[1]
+        self.start = np.append(np.full(count, math.log(LENGTH * math.sqrt(count))), math.log(1e-2))
+        self.theta = self.start.copy()  # logarithms of the length scales, then of the noise
         self.places: list[int] = []  # which of the log's measurements it remembers
         self.v, self.inverse = np.zeros((0, table.size)), np.zeros((0, 0))
         self.explained = np.zeros(table.size)
@@ -57,8 +59,7 @@ class GaussianProcess:
             self.append(log.rows[place], place)
         self.known = len(log.rows)
         y = targets(log.costs)[self.places]
-        self.offset = y.mean()
-        self.white = self.inverse[: len(y), : len(y)] @ (y - self.offset)  # L^-1 y
+        self.white = self.inverse[: len(y), : len(y)] @ y  # L^-1 y
         self.sigma = math.sqrt((self.white @ self.white + 1.0) / (len(y) + 2.0))
 
     def append(self, row: int, place: int) -> None:
@@ -68,7 +69,7 @@ class GaussianProcess:
             self.v = np.concatenate([self.v, np.zeros_like(self.v)])
             self.inverse = np.pad(self.inverse, (0, m))
         known = self.v[:m, row].copy()  # the new row of L, left of its diagonal
-        pivot = math.sqrt(max(1.0 + self.noise - float(known @ known), 1e-9))
+        pivot = math.sqrt(max(2.0 + math.exp(self.theta[-1]) - float(known @ known), 1e-9))
         self.v[m] = (self.kernel([row])[0] - known @ self.v[:m]) / pivot
         self.inverse[m, :m] = -(known @ self.inverse[:m, :m]) / pivot
         self.inverse[m, m] = 1.0 / pivot
@@ -76,70 +77,61 @@ class GaussianProcess:
         self.places.append(place)
 
     def kernel(self, rows: list[int]) -> np.ndarray:
-        """Covariance of some rows with all, (r, n)."""
-        scaled = self.x / self.lengths
+        """Covariance of some rows with all, (r, n), in units of the signal variance."""
+        scaled = self.x * np.exp(-self.theta[:-1])
         square = (scaled**2).sum(axis=1)
-        return matern(np.sqrt(np.maximum(square[rows][:, None] + square - 2.0 * scaled[rows] @ scaled.T, 0.0)))
+        r = np.sqrt(3.0 * np.maximum(square[rows][:, None] + square - 2.0 * scaled[rows] @ scaled.T, 0.0))
+        return 1.0 + (1.0 + r) * np.exp(-r)
 
     def refit(self, log: Log) -> None:
-        """New hyperparameters, and everything built again, for the best and the latest of the measurements if there are many."""
+        """New hyperparameters, and all built again; of very many measurements, for the best and the latest."""
         self.due = math.ceil(len(log.rows) * self.growth) + 1
         y, rows = targets(log.costs), np.array(log.rows)
         keep = np.arange(len(y))
         if len(keep) > MOST * 3 // 4:
-            best = np.argsort(y, kind="stable")[: MOST // 3]
-            keep = np.unique(np.concatenate([best, keep[-MOST // 3 :]]))
+            keep = np.union1d(np.argsort(y, kind="stable")[: MOST // 3], keep[-MOST // 3 :])
         if len(keep) >= 3:
-            self.fit(keep[:: math.ceil(len(keep) / 200)], rows, y)
+            self.fit(self.x[rows[keep]][-200:], y[keep][-200:])
         cross = self.kernel(rows[keep].tolist())
-        gram = cross[:, rows[keep]] + self.noise * np.eye(len(keep))
+        gram = cross[:, rows[keep]] + (math.exp(self.theta[-1]) + 1e-6) * np.eye(len(keep))
         self.inverse = np.linalg.inv(np.linalg.cholesky(gram))
         self.v = self.inverse @ cross
         self.explained = (self.v**2).sum(axis=0)
         self.places, self.known = keep.tolist(), len(log.rows)
 
-    def fit(self, some: np.ndarray, rows: np.ndarray, y: np.ndarray) -> None:
-        """Coordinate search for log length scales and log noise, on `some` of the measurements."""
-        x, y = self.x[rows[some]], y[some] - y[some].mean()
-        squares = (x[:, None, :] - x[None, :, :]) ** 2  # (m, m, f)
-        theta = np.append(np.log(self.lengths), math.log(self.noise))
-        total = (squares * np.exp(-2.0 * theta[:-1])).sum(axis=2)
-        value = self.misfit(total, theta, y)
-        for step in (0.7, 0.35):
-            for j in range(len(theta)):
-                for move in (step, -step):
-                    trial = theta.copy()
-                    trial[j] += move
-                    change = (
-                        squares[:, :, j] * (math.exp(-2.0 * trial[j]) - math.exp(-2.0 * theta[j]))
-                        if j < x.shape[1]
-                        else 0.0
-                    )
-                    other = self.misfit(total + change, trial, y)
-                    if other < value - 1e-6:
-                        value, theta, total = other, trial, total + change
-                        break
-        self.lengths, self.noise = np.exp(theta[:-1]), math.exp(max(theta[-1], -11.0))
+    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
+        """The hyperparameters of highest posterior near the last ones, by Rprop: the sign of the gradient decides."""
+        theta, step = self.theta.copy(), np.full(len(self.theta), 0.2)
+        best, slope = self.misfit(theta, x, y)
+        for _ in range(20 if len(y) < 30 else 10):
+            theta = np.clip(theta - np.sign(slope) * step, -11.0, 6.0)
+            value, after = self.misfit(theta, x, y)
+            if value < best - 1e-9:
+                best, self.theta = value, theta.copy()
+            step = np.clip(step * np.where(after * slope > 0, 1.3, 0.5), 0.02, 0.8)
+            slope = after
 
-    def misfit(self, total: np.ndarray, theta: np.ndarray, y: np.ndarray) -> float:
-        """Negative log posterior, the signal variance integrated out: m/2 log(y' K^-1 y) + 1/2 log det K - log prior."""
-        m = len(y)
-        gram = matern(np.sqrt(np.maximum(total, 0.0))) + math.exp(max(theta[-1], -11.0)) * np.eye(m)
-        try:
-            root = np.linalg.cholesky(gram)
-        except np.linalg.LinAlgError:
-            return math.inf
-        white = np.linalg.solve(root, y)
-        start = math.log(LENGTH_PRIOR * math.sqrt(len(theta) - 1))
-        prior = 0.5 * float(((theta[:-1] - start) ** 2).sum()) + 0.5 * ((theta[-1] - math.log(1e-3)) / 1.5) ** 2
-        return 0.5 * (m + 2) * math.log(float(white @ white) + 1.0) + float(np.log(np.diag(root)).sum()) + prior
+    def misfit(self, theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+        """Negative log posterior and its gradient, the signal variance integrated out:
+
+        (m + 2)/2 log(y' K^-1 y + 1) + 1/2 log det K - log prior, the prior of the logarithms normal around where they start.
+        """
+        m, z, noise = len(y), x * np.exp(-theta[:-1]), math.exp(theta[-1])
+        square = (z**2).sum(axis=1)
+        r = np.sqrt(3.0 * np.maximum(square[:, None] + square - 2.0 * z @ z.T, 0.0))
+        root = np.linalg.cholesky(1.0 + (1.0 + r) * np.exp(-r) + (noise + 1e-6) * np.eye(m))
+        half = np.linalg.inv(root)
+        inverse = half.T @ half
+        alpha = inverse @ y
+        energy, off = float(y @ alpha) + 1.0, (theta - self.start) / np.append(np.full(x.shape[1], 0.6), 1.5)
+        value = 0.5 * (m + 2) * math.log(energy) + float(np.log(np.diag(root)).sum()) + 0.5 * float(off @ off)
+        weight = 0.5 * inverse - 0.5 * (m + 2) / energy * np.outer(alpha, alpha)  # d value / d K
+        pull = 3.0 * weight * np.exp(-r)
+        lengths = 2.0 * ((z**2).T @ pull.sum(axis=1) - ((pull @ z) * z).sum(axis=0))
+        return value, np.append(lengths, noise * np.trace(weight)) + off / np.append(np.full(x.shape[1], 0.6), 1.5)
 
     def predict(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and spread of the targets of some rows."""
-        mean = self.offset + self.white @ self.v[: len(self.places), rows]
-        return mean, self.sigma * np.sqrt(np.maximum(1.0 - self.explained[rows], 1e-12))
-
-
-def matern(r: np.ndarray) -> np.ndarray:
-    """Matern kernel of smoothness 3/2 at scaled distance r."""
-    return (1.0 + 1.7320508 * r) * np.exp(-1.7320508 * r)
+        """Mean and spread of the targets that measuring some rows would give."""
+        mean = self.white @ self.v[: len(self.places), rows]
+        variance = np.maximum(2.0 - self.explained[rows], 1e-9) + math.exp(self.theta[-1])
+        return mean, self.sigma * np.sqrt(variance)
