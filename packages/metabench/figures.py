@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,13 @@ def legend_below(drawn: Any, axes: Any, title: str = "") -> None:
     handles, labels = axes.get_legend_handles_labels()
     columns = min(len(labels), 3)
     drawn.legend(handles, labels, title=title, frameon=False, loc="outside lower center", ncols=columns, fontsize=8)
+
+
+def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
+    """Readable numbers for a log axis, also over less than a decade, where matplotlib's would have none or touch each other."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 3, 5, 7), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
+        ticks = [round(step * 10.0**k, 12) for k in decades for step in steps]
+        if len(inside := [t for t in ticks if low <= t <= high]) <= most:
+            return inside
+    return inside

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .figures import GREY, figure, legend_below, save, style
+from .figures import GREY, figure, legend_below, log_ticks, save, style
 from .recording import Recording
 from .score import Scores
 
@@ -73,9 +73,9 @@ def performance_on(scores: Scores, recording: str, stem: Path) -> list[Path]:
     axes.set(xlabel="simulated seconds", ylabel="best value so far", title=recording, xlim=(0, base.end))
     if base.median > 1.5 * base.optimum > 0:
         axes.set_yscale("log")  # what matters happens near the optimum
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("{x:g}")
-        axes.tick_params(axis="y", which="minor", labelsize=7)
+        ticks = log_ticks(*axes.get_ylim())
+        axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
+        axes.minorticks_off()
     legend_below(drawn, axes, "optimizer and P (direct)")
     return save(drawn, rows, stem)
 
@@ -193,7 +193,9 @@ def distributions(recordings: Sequence[Recording], stem: Path) -> list[Path]:
         ax.stairs(counts, edges, fill=True, color=style(0)["color"], alpha=0.75)
         ax.axvline(float(np.median(worse)), color=style(1)["color"], linewidth=1.4)
         ax.set_xscale("log")
-        _plain_log_ticks(ax, float(worse.max()))
+        ticks = log_ticks(1, float(worse.max()) * 1.02)
+        ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+        ax.minorticks_off()
         ax.set_title(f"{recording.name}\n{len(worse):,} valid, {recording.failures:,} failed", fontsize=8)
         ax.tick_params(labelsize=7)
         rows += [
@@ -210,12 +212,3 @@ def distributions(recordings: Sequence[Recording], stem: Path) -> list[Path]:
 def _times_worse(recording: Recording) -> np.ndarray:
     valid = recording.values[np.isfinite(recording.values)]
     return recording.optimum / valid if recording.maximize else valid / recording.optimum
-
-
-def _plain_log_ticks(ax: Any, largest: float) -> None:
-    """Ticks at readable numbers: a log axis over less than a decade would have none."""
-    ticks = [t for t in (1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000) if t <= largest * 1.05]
-    while len(ticks) > 6:
-        ticks = ticks[::2]
-    ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
-    ax.minorticks_off()
