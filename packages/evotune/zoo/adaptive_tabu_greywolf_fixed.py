@@ -17,6 +17,7 @@ Source: "Automated Algorithm Design for Auto-Tuning Optimizers" (2025), Adaptive
 import math
 import random
 from collections import deque
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ class AdaptiveTabuGreyWolfFixed(OptAlg):
         self.size, self.shake, self.jump, self.patience = pack, shake, jump, patience
         self.restart, self.heat, self.decay, self.faults = restart, heat, decay, faults
 
-    def __call__(self, func, searchspace):  # type: ignore[no-untyped-def]
+    def __call__(self, func: Any, searchspace: Any) -> tuple[Any, float]:
         self.func, self.space = func, searchspace
         self.known: dict[tuple, float] = {}
         self.configs = [tuple(config) for config in searchspace.list]

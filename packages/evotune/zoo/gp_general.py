@@ -132,15 +132,16 @@ class Target:
     """log cost, 0 at the median and -1 at the best, compressed above the median; failures at the 90th percentile.
 
     The bad half of a space spans orders of magnitude that say nothing about where the best is. The scale is that of the
-    measurements it was made from, so that a later one does not change the earlier.
+    measurements it was made from, so that a later one does not change the earlier; or, if the distance in log cost from the
+    best to the median is known, `scale`.
     """
 
-    def __init__(self, costs: np.ndarray) -> None:
+    def __init__(self, costs: np.ndarray, scale: float = 0.0) -> None:
         valid = costs[costs < math.inf]
         self.sign = 0.0 if not len(valid) else 1.0 if valid.min() > 0 else -1.0 if valid.max() < 0 else 0.0
         level = self.level(valid) if len(valid) else np.zeros(1)
-        self.middle = float(np.median(level))
-        self.scale = float(self.middle - level.min()) or float(level.max() - level.min()) or 1.0
+        self.middle = float(level.min()) + scale if scale else float(np.median(level))
+        self.scale = float(self.middle - level.min()) or float(np.ptp(level)) or 1.0
         self.failed = 0.0
         self.failed = float(np.quantile(self(valid), 0.9)) if len(valid) else 0.0
 
@@ -169,7 +170,10 @@ class View:
         index: int16 (n, d), value indices of the parameters that vary.
         names, values: of these parameters.
         block, tile: which of them span the thread block, and the work of a thread.
-        penalty: float32 (n,), how much a configuration departs from what is usual, about 0 to 2; None if nothing is known.
+        prior: float32 (n, p), what is thought of each configuration beforehand, in units of the target: here p is 1, how
+            far it departs from what is usual, 0 to 2; p is 0 if nothing is known.
+        slope, spread: (p,), mean and standard deviation of the weights of these, which the data decide.
+        scale: distance in log cost from the best to the median, if it is known; else 0.
     """
 
     def __init__(self, searchspace: Any, names: bool = True, structure: bool = True) -> None:
@@ -181,10 +185,12 @@ class View:
         self.values = [list(searchspace.tune_params[keys[j]]) for j in vary]
         self.numeric = [j for j, values in enumerate(self.values) if is_numeric(values)]
         self.block, self.tile = self._roles(names, structure)
-        self.penalty = self._penalty()
+        penalty = self._penalty()
+        self.prior = penalty[:, None][:, : int(np.ptp(penalty) > 0)]
+        self.slope, self.spread = np.full(self.prior.shape[1], SLOPE), np.full(self.prior.shape[1], SLOPE_SPREAD)
+        self.scale = 0.0
         self._tables = [feature_table(values, np.unique(self.index[:, j])) for j, values in enumerate(self.values)]
         self._range = self._product_features(None)
-        self.slope = SLOPE
 
     def __len__(self) -> int:
         return len(self.index)
@@ -240,7 +246,7 @@ class View:
                     found |= {a, b}
         return sorted(found)
 
-    def _penalty(self) -> np.ndarray | None:
+    def _penalty(self) -> np.ndarray:
         """Halvings or doublings of the threads beyond 64 to 512, idle lanes of the last warp, odd sizes, work beyond 2 to 8."""
         total = np.zeros(len(self.index))
         if self.block:
@@ -253,8 +259,7 @@ class View:
         if self.tile:
             work = np.sum([np.log2(np.maximum(self.column(j), 1.0)) for j in self.tile], axis=0)
             total += 0.5 * np.maximum(0.0, work - 3.0) + 0.25 * np.maximum(0.0, 1.0 - work)
-        total = np.minimum(total, 4.0) / 2.0
-        return total.astype(np.float32) if np.ptp(total) > 0 else None
+        return (np.minimum(total, 4.0) / 2.0).astype(np.float32)
 
 
 def is_numeric(values: list[Any]) -> bool:
@@ -292,8 +297,8 @@ def feature_table(values: list[Any], used: np.ndarray) -> np.ndarray:
 def first_rows(view: View, count: int, rng: np.random.Generator) -> list[int]:
     """Rows far apart (maximin, L1) within the favoured share of the space; anywhere if nothing is favoured."""
     pool = np.arange(len(view)) if len(view) < 200_000 else rng.choice(len(view), 200_000, replace=False)
-    if view.penalty is not None:
-        penalty = view.penalty[pool]
+    if view.prior.shape[1]:
+        penalty = view.prior[pool] @ view.slope
         most = np.partition(penalty, place := min(max(count, int(FAVOURED * len(pool))), len(pool)) - 1)[place]
         pool = pool[penalty <= most + 1e-6]
     pool = rng.permutation(pool)[:3000]
@@ -347,7 +352,7 @@ class Process:
 
     def _rebuild(self, log: Log) -> None:
         rows, costs = np.array(log.rows), np.array(log.costs)
-        target = Target(costs)
+        target = Target(costs, self.view.scale)
         y = target(costs)
         keep = np.arange(len(y))
         if len(keep) > ACTIVE * 3 // 4:  # the best and the latest
@@ -360,31 +365,31 @@ class Process:
             )
             self.theta = self.start.copy()
         if len(keep) >= 3:
-            self._fit(seen, self._penalty(rows[keep]), y[keep])
+            self._fit(seen, self.view.prior[rows[keep]], y[keep])
         self._build(seen, y[keep], log)
 
     def _build(self, seen: np.ndarray, y: np.ndarray, log: Log) -> None:
         """L^-1, V, mean and variance from the measurements `seen` (m, f) with targets y (m,)."""
         m = len(y)
-        penalty = self._penalty(np.array(self.active))
+        given = self.view.prior[self.active]
         self.noise = math.exp(self.theta[-1])
-        gram = self._kernel(seen, seen, penalty, penalty).astype(float) + (self.noise + 1e-6) * np.eye(m)
+        gram = self._kernel(seen, seen, given, given).astype(float) + (self.noise + 1e-6) * np.eye(m)
         inverse = np.linalg.inv(np.linalg.cholesky(gram))
         room = min(ACTIVE, m + self.due - len(log.rows)) + 2
         self.inverse = np.zeros((room, room))
         self.inverse[:m, :m] = inverse
-        white = inverse @ (y - self.view.slope * penalty)
-        self._look_at(seen, penalty, inverse.T @ white, room, log)
-        own = self._penalty(self.rows)
+        white = inverse @ (y - given @ self.view.slope)
+        self._look_at(seen, given, inverse.T @ white, room, log)
+        own = self.view.prior[self.rows]
         self.v = np.zeros((room, len(self.rows)), dtype=np.float32)
-        self.v[:m] = inverse.astype(np.float32) @ self._kernel(seen, self.x, penalty, own)
-        self.prior = 2.0 + SLOPE_SPREAD**2 * own**2
+        self.v[:m] = inverse.astype(np.float32) @ self._kernel(seen, self.x, given, own)
+        self.prior = 2.0 + np.square(own) @ np.square(self.view.spread)
         self.explained = np.einsum("ij,ij->j", self.v[:m], self.v[:m])
-        self.mean = white.astype(np.float32) @ self.v[:m] + self.view.slope * own
+        self.mean = white.astype(np.float32) @ self.v[:m] + own @ self.view.slope
         self.white = white.tolist()
         self.signal = (white @ white + 1.0) / (m + 2.0)
 
-    def _look_at(self, seen: np.ndarray, penalty: np.ndarray, weights: np.ndarray, room: int, log: Log) -> None:
+    def _look_at(self, seen: np.ndarray, given: np.ndarray, weights: np.ndarray, room: int, log: Log) -> None:
         """Choose the candidates: all, if they fit; else the best by posterior mean and, a third, at random."""
         most = min(CANDIDATES, CELLS // room)
         pool, x = self.rows, self.x
@@ -394,8 +399,8 @@ class Process:
         elif len(self.view) > most or len(self.rows) < len(self.view):
             pool, x = np.arange(len(self.view)), self.view.features()
         if len(pool) > most:
-            own = self._penalty(pool)
-            mean = weights.astype(np.float32) @ self._kernel(seen, x, penalty, own) + self.view.slope * own
+            own = self.view.prior[pool]
+            mean = weights.astype(np.float32) @ self._kernel(seen, x, given, own) + own @ self.view.slope
             mean[~log.unseen[pool]] = np.inf
             order = np.argsort(mean)
             best, rest = order[: 2 * most // 3], order[2 * most // 3 :]
@@ -418,15 +423,15 @@ class Process:
         m = len(self.active)
         y = float(self.target(np.array([cost]))[0])
         rows = np.array([row])
-        penalty, own = self._penalty(rows), self._penalty(self.rows)
+        given, own = self.view.prior[rows], self.view.prior[self.rows]
         place = int(np.flatnonzero(self.rows == row)[0])
         known = self.v[:m, place].copy()  # the new row of L, left of its diagonal
         pivot = math.sqrt(max(float(self.prior[place] + self.noise - known @ known), 1e-6))
-        covariance = self._kernel(self.view.features(rows), self.x, penalty, own)[0]
+        covariance = self._kernel(self.view.features(rows), self.x, given, own)[0]
         self.v[m] = (covariance - known @ self.v[:m]) / pivot
         self.inverse[m, :m] = -(known @ self.inverse[:m, :m]) / pivot
         self.inverse[m, m] = 1.0 / pivot
-        white = (y - self.view.slope * float(penalty[0]) - float(known @ np.array(self.white))) / pivot
+        white = (y - float(given[0] @ self.view.slope) - float(known @ np.array(self.white))) / pivot
         self.white.append(white)
         self.active.append(row)
         self.mean += np.float32(white) * self.v[m]
@@ -436,29 +441,25 @@ class Process:
 
     # Kernel and hyperparameters
 
-    def _penalty(self, rows: np.ndarray) -> np.ndarray:
-        own = self.view.penalty
-        return np.zeros(len(rows), dtype=np.float32) if own is None else own[rows]
-
     def _kernel(self, a: np.ndarray, b: np.ndarray, pa: np.ndarray, pb: np.ndarray) -> np.ndarray:
-        """Covariance in units of the signal variance: Matern-3/2, an unknown offset, and the slope of the penalty."""
+        """Covariance in units of the signal variance: Matern-3/2, an unknown offset, unknown weights of the prior."""
         inverse = np.exp(-self.theta[:-1]).astype(np.float32)
         a, b = a * inverse, b * inverse
         square = np.square(a).sum(axis=1)[:, None] + np.square(b).sum(axis=1) - 2.0 * a @ b.T
         r = SQRT3 * np.sqrt(np.maximum(square, 0.0, out=square))
         k = np.exp(-r)
         k *= 1.0 + r
-        k += 1.0 + SLOPE_SPREAD**2 * pa[:, None] * pb
+        k += 1.0 + (pa * np.square(self.view.spread).astype(np.float32)) @ pb.T
         return k
 
-    def _fit(self, x: np.ndarray, penalty: np.ndarray, y: np.ndarray) -> None:
+    def _fit(self, x: np.ndarray, given: np.ndarray, y: np.ndarray) -> None:
         """Maximum of the posterior of log length scales and log noise, by Rprop: the sign of the gradient decides."""
         if len(y) > FITTED:
             best = np.argsort(y, kind="stable")[: FITTED // 2]
             others = np.setdiff1d(np.arange(len(y)), best)
             some = np.concatenate([best, self.rng.choice(others, FITTED - len(best), replace=False)])
-            x, penalty, y = x[some], penalty[some], y[some]
-        evidence = Evidence(x, penalty, y - self.view.slope * penalty, self.start)
+            x, given, y = x[some], given[some], y[some]
+        evidence = Evidence(x, given * self.view.spread, y - given @ self.view.slope, self.start)
         theta = self.theta.copy()
         value, slope = evidence(theta)
         best_value, self.theta = value, theta.copy()
@@ -479,9 +480,9 @@ class Evidence:
     (m + 2)/2 log(y' K^-1 y + 1) + 1/2 log det K + prior
     """
 
-    def __init__(self, x: np.ndarray, penalty: np.ndarray, y: np.ndarray, start: np.ndarray) -> None:
+    def __init__(self, x: np.ndarray, given: np.ndarray, y: np.ndarray, start: np.ndarray) -> None:
         self.x, self.y, self.start = x.astype(float), y, start
-        self.fixed = 1.0 + SLOPE_SPREAD**2 * np.outer(penalty, penalty).astype(float)
+        self.fixed = 1.0 + given @ given.T
         self.spread = np.append(np.full(len(start) - 1, LENGTH_SPREAD), NOISE_SPREAD)
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:

@@ -16,6 +16,7 @@ Source: "Automated Algorithm Design for Auto-Tuning Optimizers" (2025), HybridVN
 
 import math
 import random
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ class HybridVNDXFixed(OptAlg):
         self.k, self.pool, self.size, self.patience = k, pool, elites, patience
         self.start, self.end, self.faults = start, end, faults
 
-    def __call__(self, func, searchspace):  # type: ignore[no-untyped-def]
+    def __call__(self, func: Any, searchspace: Any) -> tuple[Any, float]:
         self.func, self.space = func, searchspace
         self.table = np.asarray(searchspace.get_list_param_indices_numpy())
         self.row = {tuple(config): i for i, config in enumerate(searchspace.list)}
