@@ -50,7 +50,7 @@ def main() -> None:
                 continue
             for recording in recordings:
                 key = f"{estimator} {optimizer} {recording.name}"
-                if report["cells"].get(key, {}).get("repeats") != options.repeats:
+                if report["cells"].get(key, {}).get("repeats", 0) < options.repeats:
                     report["cells"][key] = cell(estimator, optimizer, recording, options.repeats, options.seed)
                     write(report, options)
     write(report, options)

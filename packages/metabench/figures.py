@@ -56,7 +56,14 @@ def legend_below(drawn: Any, axes: Any, title: str = "") -> None:
 def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
     """Readable numbers for a log axis, also over less than a decade, where matplotlib's would have none or touch each other."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in ((1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 3, 5, 7), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
+    for steps in (
+        (1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 3, 5, 7),
+        (1, 1.2, 1.5, 2, 3, 5, 7),
+        (1, 1.5, 2, 3, 5, 7),
+        (1, 2, 5),
+        (1, 3),
+        (1,),
+    ):
         ticks = [round(step * 10.0**k, 12) for k in decades for step in steps]
         if len(inside := [t for t in ticks if low <= t <= high]) <= most:
             return inside

@@ -65,7 +65,7 @@ def factory_of(optimizer: Factory | str) -> Factory:
         UserError: an unknown name, or no factory: an optimizer itself, which is called with `func` and `searchspace`.
     """
     if isinstance(optimizer, str):
-        return registry.make(optimizer)
+        return registry.Named(optimizer)
     try:
         needed = [p for p in inspect.signature(optimizer).parameters.values() if p.default is p.empty and p.kind < 2]
     except (TypeError, ValueError):  # a builtin without a signature, or nothing that can be called

@@ -6,8 +6,11 @@ without arguments that returns a fresh optimizer for one run.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from .errors import choose
@@ -49,3 +52,38 @@ def make(name: str, **options: Any) -> Callable[[], Optimizer]:
             return provider.make(name, **options)
     choose(name, available(), "optimizer")
     raise AssertionError("unreachable: choose raises")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A factory by name and options: unlike the factory itself, it can be sent to another process.
+
+    Attributes:
+        name: as for `make`.
+        options: (keyword, value) pairs of the optimizer.
+    """
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What a table calls it: "pso", "pso(popsize=10)", or the stem of a file's name."""
+        short = Path(self.name).stem if self.name.endswith(".py") else self.name
+        return f"{short}({', '.join(f'{k}={v}' for k, v in self.options)})" if self.options else short
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What the optimizer says of where it comes from; empty if it says nothing."""
+        factory = _made(self)
+        return getattr(factory, "provenance", None) or getattr(factory(), "provenance", None) or {}
+
+    def __call__(self) -> Optimizer:
+        """A fresh optimizer."""
+        return _made(self)()
+
+
+@functools.cache
+def _made(named: Named) -> Callable[[], Optimizer]:
+    """Its factory; a file is then read once, not once a run."""
+    return make(named.name, **dict(named.options))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
 from metabench import catalog, plots, registry, results, summary
+from metabench.errors import UserError
 from metabench.recording import Recording
 from metabench.score import Scores, score
 
@@ -17,16 +19,27 @@ from . import console
 def run(config: DictConfig, out: Path) -> str:
     """Score the optimizers named in the configuration and write everything to `out`."""
     recordings = recordings_of(config.spaces)
-    names = {Path(name).stem if name.endswith(".py") else name: name for name in config.optimizers}
-    scores = scores_of(names, recordings, config.scoring, config.seed, config.get("repeats"))
+    scores = scores_of(named(config.optimizers), recordings, config.scoring, config.seed, config.get("repeats"))
     print(summary.summary(scores, config.scoring.noisy))
     write(scores, out, noisy=config.scoring.noisy, recordings=recordings)
     best = summary.ranked(scores)[0]
     return f"best: {best}, mean P {scores.mean(best, estimator=scores.estimators[0])}"
 
 
+def named(entries: Iterable[str | DictConfig]) -> dict[str, registry.Named]:
+    """{label: optimizer} of names, files, or names with options ({name: pso, popsize: 10})."""
+    found = {}
+    for entry in entries:
+        options: dict[str, Any] = {"name": entry} if isinstance(entry, str) else {str(k): v for k, v in entry.items()}
+        if "name" not in options:
+            raise UserError(f"an optimizer is a name, a file, or {{name: NAME, option: value}}, not {options}")
+        one = registry.Named(options.pop("name"), tuple(options.items()))
+        found[one.label] = one
+    return found
+
+
 def scores_of(
-    names: Mapping[str, str],
+    names: Mapping[str, str | registry.Named],
     recordings: Sequence[Recording],
     scoring: DictConfig,
     seed: int,
@@ -34,7 +47,8 @@ def scores_of(
 ) -> Scores:
     """Score optimizers, given as {label: registered name or file}, with a progress bar."""
     for name in names.values():
-        registry.make(name)  # a wrong name fails before the first run, not in a worker
+        one = registry.Named(name) if isinstance(name, str) else name
+        registry.make(one.name, **dict(one.options))  # what is wrong fails before the first run, not in a worker
     repeats = repeats or scoring.repeats
     total = len(names) * len(recordings) * repeats
     with console.progress("scoring", total) as update:

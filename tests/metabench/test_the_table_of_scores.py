@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import pickle
 import random
 from pathlib import Path
 from typing import ClassVar
@@ -11,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from metabench import Recording, UserError, bootstrap, load, plots, results, score, summary
+from metabench import Recording, UserError, bootstrap, load, plots, registry, results, score, summary
 from metabench.replay import Limits, Session
 
 DATA = Path(__file__).resolve().parent / "data"
@@ -53,6 +54,24 @@ def test_processes_change_nothing(spaces, scores) -> None:
     np.testing.assert_array_equal(scores.p, again.p)
     for one, other in itertools.product(scores.optimizers, scores.recordings):
         np.testing.assert_array_equal(scores.results[one, other].atm_curve, again.results[one, other].atm_curve)
+
+
+def test_a_named_optimizer_with_options_goes_to_processes(spaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Provider:
+        def names(self) -> list[str]:
+            return ["short"]
+
+        def make(self, name: str, **options: int):
+            return type("Short", (Shuffle,), {"provenance": {"spaces": ["data"]}, **options})
+
+    monkeypatch.setattr(registry, "providers", lambda: [Provider()])
+    named = registry.Named("short", (("left", 3),))
+    assert named.label == "short(left=3)"
+    assert pickle.loads(pickle.dumps(named)) == named
+    assert named().left == 3
+    assert score({named.label: named}, spaces[:1], 2).seen == {("short(left=3)", "data/minimised")}
+    with pytest.raises(UserError, match="unknown optimizer 'shrot'; allowed: short"):
+        score({"it": "shrot"}, spaces[:1], 2)
 
 
 def test_what_cannot_be_sent_to_a_process_is_said_before_anything_runs(spaces) -> None:
