@@ -6,6 +6,7 @@ Runs are Hydra apps (overrides, -m sweeps, --cfg job, --help); looking and movin
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 from metabench.errors import UserError, choose
@@ -56,6 +57,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"metaopt: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `metaopt zoo list | head`: the reader has seen enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - or the interpreter complains as it flushes on its way out
+        return 0
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in ("metabench", "evotune", "lopt", "metaopt"):
             raise

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
+import json
 
-from metabench import registry
+from evotune import zoo
+from metabench import registry, results
 
 
 def main(arguments: list[str]) -> int:
@@ -15,15 +18,35 @@ def main(arguments: list[str]) -> int:
     commands.add_parser("list", help="names of the optimizers")
     commands.add_parser("show", help="what one is").add_argument("name")
     options = parser.parse_args(arguments)
-    if options.command == "list":
-        print("\n".join(registry.available()))
-    else:
-        print(describe(options.name))
+    print(listing() if options.command == "list" else describe(options.name))
     return 0
 
 
+def listing() -> str:
+    """The zoo with each one's idea, then the names of the strategies of other packages."""
+    entries = [zoo.entry(name) for name in zoo.names()]
+    mark = {zoo.DEFAULT: " (default)"}
+    rows = [[e.name + mark.get(e.name, ""), f"  {e.provenance.get('kind', '')}: {e.idea}"] for e in entries]
+    width = max(len(row[0]) for row in rows)
+    own = "\n".join(f"{name.ljust(width)}{text}" for name, text in rows)
+    others = [name for name in registry.available() if name not in zoo.names()]
+    return f"{own}\n\nKernel Tuner's strategies, and short names for them: {', '.join(others)}"
+
+
 def describe(name: str) -> str:
-    """The optimizer's own documentation."""
+    """Idea, provenance and scores of one of the zoo's; the documentation of any other."""
     optimizer = registry.make(name)()
-    text = inspect.getdoc(inspect.getmodule(type(optimizer))) or inspect.getdoc(optimizer) or "no documentation"
-    return f"{name}\n{'=' * len(name)}\n{text}"
+    if name not in zoo.names():
+        text = inspect.getdoc(optimizer) or "no documentation"
+        return f"{name}\n{'=' * len(name)}\n{text}"
+    entry = zoo.entry(name)
+    lines = [
+        name,
+        "=" * len(name),
+        ast.get_docstring(ast.parse(entry.path.read_text())) or entry.idea,
+        "",
+        f"file: {entry.path}",
+    ]
+    lines += [f"{key}: {value}" for key, value in entry.provenance.items()]
+    rows = [[split, json.dumps(score, default=str)] for split, score in entry.scores.items()]
+    return "\n".join([*lines, *([results.text_table(["scores", ""], rows)] if rows else ["scores: not measured yet"])])
