@@ -57,7 +57,8 @@ class Neighborhood:
 
     def of_indices(self, indices: np.ndarray, kind: str = "Hamming") -> np.ndarray:
         """Rows of the neighbours of any point, valid or not, given by its value indices, int64 (d,)."""
-        choose(kind, KINDS, "kind of neighbours")
+        if kind not in KINDS:
+            choose(kind, KINDS, "kind of neighbours")  # raises
         if kind == "Hamming":
             return self._hamming(indices)
         low, high = (indices - 1, indices + 1) if kind == "strictly-adjacent" else self._nearest(indices)
