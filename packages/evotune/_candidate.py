@@ -108,6 +108,8 @@ def main() -> None:
         }
         _wire.send(channel, protection)
         _Server(channel, folder if protection["isolation"] else None).serve()
+    with contextlib.suppress(OSError):  # the parent does so too, if it lives to
+        os.rmdir(folder)  # noqa: PTH106
 
 
 class _Server:

@@ -9,12 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evotune.generators import NoReply, make
+from evotune.evolve import Progress, evolve
+from evotune.generators import Generator, NoReply, Reply, make
+from evotune.generators.base import Messages
 from metabench.errors import UserError
+from metabench.recording import Recording
 
 MESSAGES = [{"role": "user", "content": "write a program"}]
 Answer = tuple[int, dict[str, str], Any]
@@ -207,3 +211,82 @@ def test_no_key_and_no_server_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(UserError, match="OPENAI_API_KEY"):
         make("openai", model="o4-mini")
+
+
+# -- a whole evolution against the server ---------------------------------------------------------------------------------
+
+PROGRAM = """# Description: the first {n}
+# Code:
+```python
+import random
+class First{n}:
+    def __call__(self, func, searchspace):
+        for config in random.sample(searchspace.list, min({n}, searchspace.size)):
+            func(config)
+```"""
+HOSTILE = """```python
+import os
+class X:
+    def __call__(self, func, searchspace):
+        os.system('touch /tmp/evotune-was-here')
+```"""
+
+
+def test_an_evolution_in_which_a_quarter_of_the_calls_fails(
+    serve: Callable[..., Server], recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Good, bad, truncated, hostile, empty and refused replies; the account is full, and the key is in no file."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    bad = [
+        (200, {}, completion(HOSTILE)),
+        (
+            200,
+            {},
+            completion("```python\nclass Half:\n    def __call__(self, func, searchspace):\n        x = (", "length"),
+        ),
+        (200, {}, completion(None, "length")),
+        (400, {}, {"error": {"message": "content policy"}}),
+        (200, {}, completion("I would rather talk.")),
+    ]
+    answers = [bad[i // 4] if i % 4 == 3 else (200, {}, completion(PROGRAM.format(n=20 + i))) for i in range(20)]
+    made = generator(serve(*answers), concurrent=1)
+    settings = {"parents": 4, "offspring": 8, "calls": 20, "repeats": 1, "finalists": 2, "confirmations": 2}
+    result = evolve(made, [recording], tmp_path, prices={"tiny": (1.0, 2.0)}, **settings)
+    close(made)
+    assert result.score is not None and len(result.history) == 20
+    assert dict(result.failures) == {"no-reply": 3, "syntax": 1, "forbidden": 1}
+    assert result.usage["calls"] == 20 and result.usage["usd"] == "unknown", "two calls told no usage"
+    for path in tmp_path.rglob("*"):
+        assert b"secret" not in path.read_bytes(), path
+    assert not Path("/tmp/evotune-was-here").exists()
+
+
+def test_a_server_that_fails_always_ends_cleanly(
+    serve: Callable[..., Server], recording: Recording, tmp_path: Path
+) -> None:
+    made = generator(serve((500, {}, {"error": {"message": "down"}})), retries=0)
+    settings = {"parents": 2, "offspring": 2, "calls": 4, "repeats": 1}
+    result = evolve(made, [recording], tmp_path, **settings)
+    close(made)
+    assert result.source is None and dict(result.failures) == {"no-reply": 4} and "500" in result.why_none()
+
+
+def test_evaluation_goes_on_while_calls_are_in_flight(recording: Recording, tmp_path: Path) -> None:
+    """The last reply of the generation comes only after the first program was evaluated: it would never come otherwise."""
+    evaluated = threading.Event()
+
+    class Slow(Generator):
+        concurrent = 4
+
+        def reply(self, messages: Messages, call: int) -> Reply:
+            if call == 3 and not evaluated.wait(60):
+                raise AssertionError("nothing was evaluated meanwhile")
+            return Reply(PROGRAM.format(n=20 + call))
+
+    def note(state: Progress) -> None:
+        if state.last.call == 0:
+            evaluated.set()
+
+    settings = {"parents": 4, "offspring": 1, "calls": 5, "repeats": 1, "finalists": 1, "confirmations": 1}
+    result = evolve(Slow("slow"), [recording], tmp_path, progress=note, **settings)
+    assert not result.failures
