@@ -9,6 +9,7 @@ then has the same keys whatever happened to have a gradient. State is float32 fo
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,11 +220,22 @@ class LearnedOptimizer(torch.optim.Optimizer):
         return {**super().__getstate__(), **{k: self.__dict__[k] for k in own}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if "options" not in state:  # from load_state_dict: state and param_groups only
-            state = {**state, "state": {p: _unwrap(s, p) for p, s in state["state"].items()}}
-        else:
+        if "options" in state:  # a copy or a pickle
             self._loaded, self._pending = {}, None
+        else:  # from load_state_dict: state and param_groups only
+            loaded = {p: self._checked(p, _unwrap(s, p)) for p, s in state["state"].items()}
+            state = {**state, "state": defaultdict(dict, {**self.state, **loaded})}
         super().__setstate__(state)
+
+    def _checked(self, p: Tensor, state: dict[str, Any]) -> dict[str, Any]:
+        """A loaded state must be of the form that this optimizer made: a kernel trusts it."""
+        shapes = [{k: tuple(x.shape) for k, x in s.items() if isinstance(x, Tensor)} for s in (self.state[p], state)]
+        if shapes[0] != shapes[1]:
+            differ = sorted(k for k in {*shapes[0], *shapes[1]} if shapes[0].get(k) != shapes[1].get(k))
+            k = differ[0]
+            raise ValueError(f"the state to load does not fit a parameter of shape {tuple(p.shape)}: {k!r} is "
+                             f"{shapes[1].get(k, 'missing')}, should be {shapes[0].get(k, 'absent')}")  # fmt: skip
+        return state
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain numbers only."""
@@ -263,7 +275,12 @@ def _wrap_tensors(_: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[
 def _unwrap(state: Any, p: Any) -> Any:
     if not isinstance(state, dict):
         return state
-    return {k: x.tensor.detach().clone().to(p.device) if isinstance(x, _Kept) else x for k, x in state.items()}
+    return {k: _copy(x.tensor, p.device) if isinstance(x, _Kept) else x for k, x in state.items()}
+
+
+def _copy(x: Tensor, device: torch.device) -> Tensor:
+    """Contiguous, as kernels want state, and nobody else's."""
+    return x.detach().clone(memory_format=torch.contiguous_format).to(device)
 
 
 def _decided_here(ok: Tensor) -> bool:

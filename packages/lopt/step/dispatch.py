@@ -67,7 +67,7 @@ def _find_library(hidden: int, config: tuple[tuple[str, Any], ...] | None) -> in
         return cpu.library(hidden, cpu.configuration(None if config is None else dict(config)))
     except BuildError as e:
         warnings.warn(
-            f"lopt steps in plain PyTorch, 2 to 4 times slower than with its C++ kernel: {e}",
+            f"lopt steps in plain PyTorch, about half as fast as with its C++ kernel: {e}",
             RuntimeWarning,
             stacklevel=2,
         )

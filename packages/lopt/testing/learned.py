@@ -51,6 +51,26 @@ def check_loading_keeps_types_and_bits(s: Subject) -> None:
     assert same_states(saved, kept), "stepping the loaded optimizer changed the dict it was loaded from"
 
 
+def check_a_state_that_does_not_fit_is_refused(s: Subject) -> None:
+    """Another model's checkpoint: said at loading, not found out by a kernel at the next step."""
+    saved = run(s, parameters([(4, 3), (5,)])).state_dict()
+    optimizer = s.make(parameters([(4, 4), (5,)]), lr=0.1)
+    try:
+        optimizer.load_state_dict(saved)
+    except ValueError as e:
+        assert "(4, 4)" in str(e)
+    else:
+        raise AssertionError("a state of another shape was loaded")
+
+
+def check_an_empty_state_leaves_what_is_there(s: Subject) -> None:
+    """A dict that was saved before the first step of an optimizer that makes its state late."""
+    params = parameters([(4, 3), (5,)])
+    optimizer = s.make(params, lr=0.1)
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": {}})
+    run(s, params, optimizer=optimizer)
+
+
 def same_states(a: dict, b: dict) -> bool:
     for x, y in zip(a["state"].values(), b["state"].values(), strict=True):
         if list(x) != list(y) or any(x[k].dtype != y[k].dtype or not torch.equal(x[k], y[k]) for k in x):
