@@ -228,14 +228,18 @@ class LearnedOptimizer(torch.optim.Optimizer):
         super().__setstate__(state)
 
     def _checked(self, p: Tensor, state: dict[str, Any]) -> dict[str, Any]:
-        """A loaded state must be of the form that this optimizer made: a kernel trusts it."""
+        """A loaded state must be of the form that this optimizer made, because kernels trust it.
+
+        Types are those saved, float32 for half parameters; only state from a run in another precision is converted.
+        """
         shapes = [{k: tuple(x.shape) for k, x in s.items() if isinstance(x, Tensor)} for s in (self.state[p], state)]
         if shapes[0] != shapes[1]:
             differ = sorted(k for k in {*shapes[0], *shapes[1]} if shapes[0].get(k) != shapes[1].get(k))
             k = differ[0]
             raise ValueError(f"the state to load does not fit a parameter of shape {tuple(p.shape)}: {k!r} is "
                              f"{shapes[1].get(k, 'missing')}, should be {shapes[0].get(k, 'absent')}")  # fmt: skip
-        return state
+        own = self.state[p]
+        return {k: x.to(own[k].dtype) if isinstance(x, Tensor) else x for k, x in state.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain numbers only."""

@@ -63,6 +63,16 @@ def check_a_state_that_does_not_fit_is_refused(s: Subject) -> None:
         raise AssertionError("a state of another shape was loaded")
 
 
+def check_state_of_another_precision_is_converted(s: Subject) -> None:
+    """A float64 run goes on in float32, and state that someone stored as bf16 is float32 again before a kernel reads it."""
+    double = run(s, parameters([(4, 3), (5,)], torch.float64)).state_dict()
+    params = parameters([(4, 3), (5,)])
+    optimizer = s.make(params, lr=0.1)
+    optimizer.load_state_dict(double)
+    run(s, params, optimizer=optimizer)
+    assert all(x.dtype in (torch.float32, torch.int64) for state in optimizer.state.values() for x in state.values())
+
+
 def check_an_empty_state_leaves_what_is_there(s: Subject) -> None:
     """A dict that was saved before the first step of an optimizer that makes its state late."""
     params = parameters([(4, 3), (5,)])
