@@ -14,9 +14,11 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 import types
 from collections.abc import Sequence
@@ -106,17 +108,20 @@ def main() -> None:
             "isolation": _sandbox.can_isolate(folder),
             "unprivileged": os.geteuid() == 0,
         }
-        _wire.send(channel, protection)
-        _Server(channel, folder if protection["isolation"] else None).serve()
-    with contextlib.suppress(OSError):  # the parent does so too, if it lives to
-        os.rmdir(folder)  # noqa: PTH106
+        server = _Server(channel, folder if protection["isolation"] else None)
+        with contextlib.suppress(OSError, EOFError):  # the parent is gone, in the middle of something
+            _wire.send(channel, protection)
+            server.serve()
+        server.end(exited=False)
+    shutil.rmtree(folder, ignore_errors=True)  # the parent does so too, if it lives to
 
 
 class _Server:
     """Holds the spaces, forks the runs, clears away what they leave."""
 
-    def __init__(self, channel: socket.socket, root: str | None) -> None:
-        self.channel, self.root = channel, root
+    def __init__(self, channel: socket.socket, folder: str | None) -> None:
+        self.channel, self.folder = channel, folder
+        self.root: str | None = None  # the run's own, empty, gone with it: no run finds what another left
         self.spaces: dict[int, Space] = {}
         self.group = self.inner = 0  # the run that is under way: its process group and the process of the candidate
 
@@ -131,12 +136,11 @@ class _Server:
                 _wire.send(self.channel, {"pid": self.inner})
             elif message["op"] == "end":
                 _wire.send(self.channel, self.end(message["exited"]))
-        if self.group:
-            self.end(exited=False)
 
     def start(self, message: dict[str, Any], descriptors: list[int]) -> None:
         """Fork a keeper, which leads a session of its own and, where that works, forks the candidate into isolation."""
         reading, writing = os.pipe()
+        self.root = tempfile.mkdtemp(dir=self.folder) if self.folder is not None else None
         self.group = os.fork()
         if self.group == 0:
             try:
@@ -154,10 +158,14 @@ class _Server:
 
     def end(self, exited: bool) -> dict[str, Any]:
         """Kill what is left of the run; how it had ended (a negative number is a signal), and the CPU seconds it used."""
+        if not self.group:
+            return {}
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         code = _sandbox.exit_code(self.group, patience=0.5 if exited else 0.0)
         left = _sandbox.clear(self.group, self.inner)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if self.root is not None:
+            shutil.rmtree(self.root, ignore_errors=True)
         self.group = self.inner = 0
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return {"code": code, "left": left, "cpu": used}

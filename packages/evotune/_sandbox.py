@@ -83,6 +83,8 @@ def confine(memory: int, cpu_seconds: int, root: str | None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (space, space))
     if root is not None:
         _enter(root)
+        with contextlib.suppress(OSError):
+            os.chmod("/", 0o555)  # noqa: PTH101
     if os.geteuid() == 0:
         with contextlib.suppress(OSError):  # inside a user namespace there may be no such user
             os.setgroups([])

@@ -12,6 +12,7 @@ import ast
 import queue
 import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,12 @@ from .contract import Failure, Rejected, check, imported
 from .jail import Jail, JailLimits
 from .prompts import feedback
 from .toy import toy_recording
+
+_PROTECTIONS = {
+    "network": "the network",
+    "isolation": "your files and processes",
+    "subreaper": "leaving processes behind",
+}
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,15 @@ class Evaluator:
             jail.close()
 
     def prepare(self) -> None:
-        """Compute what all candidates need, so that the first does not wait for it."""
+        """Compute what all candidates need, so that the first does not wait for it; warn of what this system does not enforce."""
+        protection = self._all_jails[0].protection()
+        lacking = [text for name, text in _PROTECTIONS.items() if not protection[name]]
+        if lacking:
+            told = "; ".join(lacking)
+            warnings.warn(
+                f"this system does not keep candidates from {told}: evolve only with a generator you trust",
+                stacklevel=3,
+            )
         for recording in self.recordings:
             self._baseline(recording)
 

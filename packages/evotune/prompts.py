@@ -63,10 +63,11 @@ class RandomSearch(OptAlg):
                 best, best_cost = config, cost
         return best, best_cost
 ```
+Give an excellent and novel algorithm.
 """
 
 OUTPUT_FORMAT = """
-Give an excellent and novel algorithm. Reply in exactly this form, with one program and a description of its idea in one line:
+Reply in exactly this form, with one program and a description of its idea in one line:
 # Description: <description>
 # Code:
 ```python

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from evotune.contract import check
+from evotune.evaluate import Evaluator
 from evotune.generators.components import Genome, program
 from evotune.generators.components.variation import random_genome
 from evotune.jail import Jail, JailLimits
@@ -74,9 +75,13 @@ def test_the_jail_goes_on_when_its_serving_process_was_killed(recording: Recordi
     assert first.failure is None and lost.failure is not None and again.failure is None
 
 
-def test_what_is_enforced_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_enforced_is_told_once_at_the_start(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     with Jail() as jail:
         assert set(jail.protection()) == {"subreaper", "network", "isolation", "unprivileged"}
+    nothing = dict.fromkeys(("subreaper", "network", "isolation", "unprivileged"), False)
+    monkeypatch.setattr(Jail, "protection", lambda self: nothing)
+    with Evaluator([recording]) as evaluator, pytest.warns(UserWarning, match="the network; your files and processes"):
+        evaluator.prepare()
 
 
 @pytest.mark.parametrize("name", ["cpu_seconds", "wall_seconds", "memory_bytes"])
