@@ -57,7 +57,7 @@ def test_processes_at_once_share_one_library(source):
     program = ("import sys; from pathlib import Path; from lopt.step import build; "
                "build.load(Path(sys.argv[1]), ['-O1'], {'ANSWER': 7})")  # fmt: skip
     running = [subprocess.Popen([sys.executable, "-c", program, str(source)], stderr=subprocess.PIPE) for _ in range(3)]
-    errors = [p.communicate(timeout=120)[1] for p in running]
+    errors = [p.communicate(timeout=600)[1] for p in running]
     assert [p.returncode for p in running] == [0, 0, 0], errors
     assert len(files()) == 1, "one library, no half-built or temporary file"
 

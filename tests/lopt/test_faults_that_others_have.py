@@ -107,10 +107,13 @@ def test_import_is_quiet_compiles_nothing_and_needs_no_network(tmp_path):
 
 def test_fork_after_use():
     """A data loader's workers are forked from a process that has stepped with the kernel."""
-    code = ("import os, torch; from lopt import SmallFCLOpt; p = torch.nn.Parameter(torch.ones(9)); p.grad = torch.ones(9); "
-            "o = SmallFCLOpt([p], weights='random:0'); o.step(); pid = os.fork(); o.step(); "
-            "os._exit(0) if pid == 0 else None; raise SystemExit(os.waitpid(pid, 0)[1])")  # fmt: skip
-    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=120, check=False).returncode == 0
+    code = (
+        "import os, torch; from lopt import SmallFCLOpt; torch.set_num_threads(1); "
+        "p = torch.nn.Parameter(torch.ones(9)); p.grad = torch.ones(9); "
+        "o = SmallFCLOpt([p], weights='random:0'); o.step(); pid = os.fork(); o.step(); "
+        "os._exit(0) if pid == 0 else None; raise SystemExit(os.waitpid(pid, 0)[1])"
+    )
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=600, check=False).returncode == 0
 
 
 def test_names_are_one_registry():

@@ -44,6 +44,6 @@ print(_resident("VmHWM") - start)
 def test_a_large_embedding(name, options, rows, limit):
     """CELO2 keeps the direction of the whole tensor, which is as large as the tensor; the others a few blocks."""
     arguments = [sys.executable, "-c", PROGRAM, name, json.dumps(options), str(rows)]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < limit, f"{done.stdout.strip()} MB of scratch"
