@@ -38,4 +38,4 @@ def test_it_is_worth_searching(name: str, device: str) -> None:
     there = recording.load(kernel.recordings() / f"{device}.json.gz", space=Space.from_t1(kernel.space_definition()))
     near = float(np.mean(there.values <= 1.05 * there.optimum))
     assert there.median > 1.25 * there.optimum
-    assert near < 0.03  # a random configuration is hardly ever within 5 % of the best
+    assert near < 0.1  # a random configuration is rarely within 5 % of the best; on most of these, in one of a hundred
