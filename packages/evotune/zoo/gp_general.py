@@ -11,7 +11,7 @@ cap at the device's limit), then off the names. It sets where the first measurem
 slope, whose weight the data decide.
 
 When to use it: whenever nothing is known about the kernel. With recordings of the same kernel from elsewhere, `gp_transfer`.
-On spaces beyond CELLS/ACTIVE configurations it works on candidates that move: the best by the last posterior, the
+On spaces beyond CANDIDATES configurations it works on candidates that move: the best by the last posterior, the
 neighbours of the best measurements, and a fresh random part.
 
 Needs NumPy. `kernel_tuner.tune_kernel(..., strategy=OptAlgWrapper(GPGeneral()))`.
@@ -45,7 +45,7 @@ SCORES: dict[str, object] = {}
 FAILED = 1e300  # Kernel Tuner answers a failure with the largest float, others with infinity
 ACTIVE = 500  # measurements that the process holds: work per step grows with them times the candidates
 CELLS = 6_000_000  # entries of V, measurements x candidates: 24 MB, about 2 ms a pass
-CANDIDATES = 24_000  # most configurations that are looked at between two refits
+CANDIDATES = 12_000  # most configurations that are looked at between two refits; larger spaces are seen in parts
 FITTED = 200  # measurements that hyperparameters are fitted on
 GROWTH = 1.15  # they are fitted again when the measurements have grown by this
 LENGTH, LENGTH_SPREAD = (
@@ -56,13 +56,14 @@ NOISE, NOISE_SPREAD = (
     1e-2,
     1.5,
 )  # the same for the share of the variance that neighbours do not share: 0.001 was 0.01 worse
+LEAST_NOISE = math.log(1e-4)  # what float32 can tell apart in the updates
 SLOPE, SLOPE_SPREAD = 1.0, 0.5  # normal prior of the weight of the penalty; 0.5 and 0.25 were 0.01 and 0.02 worse
 FAVOURED = 0.03  # share of the space within which the first measurements lie
 SQRT3 = math.sqrt(3.0)
 
-THREADS = (128, 256, 512, 1024)  # limits on threads in a block
+THREADS = (256, 1024)  # limits on threads in a block: OpenCL on AMD; CUDA and HIP
 ROLES = (  # what a parameter's name implies; an implication that the values contradict is dropped
-    ("block", r"block|threads|work_?group|local_?size|\bwg_?size|^b[xyz]$"),
+    ("block", r"block|threads|work_?group|local_?size|\bwg_?size"),
     ("tile", r"tile|coarsen|work_per|per_thread|\bwpt"),
 )
 
@@ -317,7 +318,8 @@ def first_rows(view: View, count: int, rng: np.random.Generator) -> list[int]:
 
 class Process:
     """Posterior of all candidates. With K = L L' over m measurements and V = L^-1 K(measured, candidates), the mean is V' L^-1 y
-    and the variance k(x, x) - sum V^2; one more measurement is one more row of L^-1 and of V, and no system is solved."""
+    and the variance k(x, x) - sum V^2; one more measurement is one more row of V and one more entry of
+    L^-1 y, and no system is solved."""
 
     def __init__(self, view: View, rng: np.random.Generator) -> None:
         self.view, self.rng, self.due = view, rng, 0
@@ -376,37 +378,39 @@ class Process:
         gram = self._kernel(seen, seen, given, given).astype(float) + (self.noise + 1e-6) * np.eye(m)
         inverse = np.linalg.inv(np.linalg.cholesky(gram))
         room = min(ACTIVE, m + self.due - len(log.rows)) + 2
-        self.inverse = np.zeros((room, room))
-        self.inverse[:m, :m] = inverse
         white = inverse @ (y - given @ self.view.slope)
-        self._look_at(seen, given, inverse.T @ white, room, log)
+        covariance = self._look_at(seen, given, inverse.T @ white, room, log)
         own = self.view.prior[self.rows]
         self.v = np.zeros((room, len(self.rows)), dtype=np.float32)
-        self.v[:m] = inverse.astype(np.float32) @ self._kernel(seen, self.x, given, own)
-        self.prior = 2.0 + np.square(own) @ np.square(self.view.spread)
+        self.v[:m] = inverse.astype(np.float32) @ covariance
+        self.prior = (2.0 + np.square(own) @ np.square(self.view.spread)).astype(np.float32)
         self.explained = np.einsum("ij,ij->j", self.v[:m], self.v[:m])
         self.mean = white.astype(np.float32) @ self.v[:m] + own @ self.view.slope
         self.white = white.tolist()
         self.signal = (white @ white + 1.0) / (m + 2.0)
 
-    def _look_at(self, seen: np.ndarray, given: np.ndarray, weights: np.ndarray, room: int, log: Log) -> None:
-        """Choose the candidates: all, if they fit; else the best by posterior mean and, a third, at random."""
+    def _look_at(self, seen: np.ndarray, given: np.ndarray, weights: np.ndarray, room: int, log: Log) -> np.ndarray:
+        """Choose the candidates: all, if they fit; else the best by posterior mean and, a third, at random.
+
+        Returns:
+            Their covariance with the measurements, (m, candidates).
+        """
         most = min(CANDIDATES, CELLS // room)
-        pool, x = self.rows, self.x
         if not self.whole:
-            pool = self._pool(log, most)
-            x = self.view.features(pool)
-        elif len(self.view) > most or len(self.rows) < len(self.view):
-            pool, x = np.arange(len(self.view)), self.view.features()
-        if len(pool) > most:
-            own = self.view.prior[pool]
-            mean = weights.astype(np.float32) @ self._kernel(seen, x, given, own) + own @ self.view.slope
-            mean[~log.unseen[pool]] = np.inf
+            self.rows = self._pool(log, most)
+            self.x = self.view.features(self.rows)
+        elif len(self.rows) < len(self.view):
+            self.rows, self.x = np.arange(len(self.view)), self.view.features()
+        own = self.view.prior[self.rows]
+        covariance = self._kernel(seen, self.x, given, own)
+        if len(self.rows) > most:
+            mean = weights.astype(np.float32) @ covariance + own @ self.view.slope
+            mean[~log.unseen[self.rows]] = np.inf
             order = np.argsort(mean)
             best, rest = order[: 2 * most // 3], order[2 * most // 3 :]
-            keep = np.concatenate([best, self.rng.choice(rest, most - len(best), replace=False)])
-            pool, x = pool[keep], np.ascontiguousarray(x[keep])
-        self.rows, self.x = pool, x
+            keep = np.sort(np.concatenate([best, self.rng.choice(rest, most - len(best), replace=False)]))
+            self.rows, self.x, covariance = self.rows[keep], self.x[keep], covariance[:, keep]
+        return covariance
 
     def _pool(self, log: Log, most: int) -> np.ndarray:
         """Of a space too large to look at: neighbours of the best (two values changed, at most), the last best, and at random."""
@@ -426,11 +430,11 @@ class Process:
         given, own = self.view.prior[rows], self.view.prior[self.rows]
         place = int(np.flatnonzero(self.rows == row)[0])
         known = self.v[:m, place].copy()  # the new row of L, left of its diagonal
-        pivot = math.sqrt(max(float(self.prior[place] + self.noise - known @ known), 1e-6))
+        pivot = math.sqrt(
+            max(float(self.prior[place] + self.noise - known @ known), self.noise)
+        )  # exactly, it is never less
         covariance = self._kernel(self.view.features(rows), self.x, given, own)[0]
         self.v[m] = (covariance - known @ self.v[:m]) / pivot
-        self.inverse[m, :m] = -(known @ self.inverse[:m, :m]) / pivot
-        self.inverse[m, m] = 1.0 / pivot
         white = (y - float(given[0] @ self.view.slope) - float(known @ np.array(self.white))) / pivot
         self.white.append(white)
         self.active.append(row)
@@ -445,10 +449,13 @@ class Process:
         """Covariance in units of the signal variance: Matern-3/2, an unknown offset, unknown weights of the prior."""
         inverse = np.exp(-self.theta[:-1]).astype(np.float32)
         a, b = a * inverse, b * inverse
-        square = np.square(a).sum(axis=1)[:, None] + np.square(b).sum(axis=1) - 2.0 * a @ b.T
-        r = SQRT3 * np.sqrt(np.maximum(square, 0.0, out=square))
+        r = (-2.0 * a) @ b.T  # in place from here on: these are the largest arrays
+        r += np.einsum("ij,ij->i", a, a)[:, None] + np.einsum("ij,ij->i", b, b)
+        np.sqrt(np.maximum(r, 0.0, out=r), out=r)
+        r *= np.float32(SQRT3) if r.dtype == np.float32 else SQRT3
         k = np.exp(-r)
-        k *= 1.0 + r
+        r += 1.0
+        k *= r
         k += 1.0 + (pa * np.square(self.view.spread).astype(np.float32)) @ pb.T
         return k
 
@@ -466,7 +473,7 @@ class Process:
         step = np.full(len(theta), 0.2)
         for _ in range(25 if len(y) < 30 else 12):
             theta = theta - np.sign(slope) * step
-            theta[-1] = min(max(theta[-1], -11.0), 0.0)
+            theta[-1] = min(max(theta[-1], LEAST_NOISE), 0.0)
             value, after = evidence(theta)
             if value < best_value:
                 best_value, self.theta = value, theta.copy()

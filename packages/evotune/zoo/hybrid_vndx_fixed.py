@@ -73,7 +73,7 @@ class HybridVNDXFixed(OptAlg):
         current = self.fresh()
         cost, rejected = self.measure(current), 0
         while self.unseen:
-            kind = random.choices(list(weight), weight.values())[0]
+            kind = random.choices(list(weight), list(weight.values()))[0]
             candidate = self.propose(current, kind)
             new = self.measure(candidate)
             accepted = self.accept(new - cost if cost < math.inf else -1.0)
