@@ -1,7 +1,7 @@
 """Worker processes, seen from the parent: hand out configurations, collect outcomes, kill what hangs, replace what died.
 
 Files: every pool has one temporary folder, every worker a folder in it that is its working and temporary folder. All of it
-is deleted when the pool closes, whatever happened to the workers.
+is deleted when the pool closes, whatever happened to the workers, and also when the parent is killed and cannot do it itself.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ _START_SECONDS = 120.0  # imports, inputs, reference: seconds on a slow disk
 # Kernel Tuner imports torch wherever it is installed, and does without where it is not: a second less per worker, and one
 # OpenMP runtime less in a process that measures.
 _PROGRAM = "import sys; sys.modules['torch'] = None; from evotune.measure.worker import main; main(int(sys.argv[1]))"
+
+# Waits for the parent to die, which closes its standard input, and deletes the folder; twice, for a compiler still at work.
+_JANITOR = 'read -r _; rm -rf "$1"; sleep 2; rm -rf "$1"'
 
 
 class WorkerDied(Exception):
@@ -127,6 +130,11 @@ class Pool:
     def __enter__(self) -> Pool:
         self._files = tempfile.TemporaryDirectory(prefix="metaopt-", ignore_cleanup_errors=True)
         self.folder = Path(self._files.name)
+        janitor = ["/bin/sh", "-c", _JANITOR, "janitor", str(self.folder)]
+        nowhere = subprocess.DEVNULL
+        self._janitor = subprocess.Popen(
+            janitor, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, cwd="/", start_new_session=True
+        )
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -134,6 +142,8 @@ class Pool:
             worker.kill()
         self.workers.clear()
         self._files.cleanup()
+        self._janitor.kill()
+        self._janitor.communicate()
 
     def measure(
         self, configurations: Iterable[Mapping[str, Any]], best: float | None = None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,17 +32,25 @@ print(found.ended, found.evaluations, found.time)
 def test_the_best_so_far_loads(number: signal.Signals, faulty: Callable[..., Kernel], tmp_path: Path) -> None:
     kernel, out = faulty([0], list(range(1, 41))), tmp_path / "out"
     script = SCRIPT.format(kernel=str(kernel.folder), folder=str(out))
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     for line in process.stdout:
         if line.strip() == "5":
             process.send_signal(number)
             break
+    assert list(temporary.iterdir())
     last = process.communicate(timeout=30)[0].strip().splitlines()
     entry = tuned.read(out / "tuned" / f"{cpu_device(['-O0', '-march=native'])}.json")[0]
     assert entry["kernel"] == "faulty"
     assert entry["configuration"]["UNROLL"] >= 1
     assert 0 < entry["time_ms"] <= entry["default_time_ms"]
+    deadline = time.monotonic() + 20
+    while list(temporary.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not list(temporary.iterdir())
     if number == signal.SIGKILL:  # no time for anything: the best is there, the list of all evaluations is not
         return
     assert process.returncode == 0
