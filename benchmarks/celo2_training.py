@@ -2,7 +2,9 @@
 
 AdamW runs with its default learning rate and with the best of eight. The loss is what it is: mean over the last steps.
 
-    python benchmarks/celo2_training.py path/to/celo2_weights.pt > benchmarks/celo2_training.json
+    python benchmarks/celo2_training.py [WEIGHTS] > benchmarks/celo2_training.json
+
+WEIGHTS is anything that `lopt.models.pretrained` reads, by default the published ones on the Hub; they are not in this repository.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from torch.nn import functional as F
 
 from lopt import CELO2
 
+WEIGHTS = "hub:DiamondXL/celo2"
 Batches = Iterator[tuple[Tensor, Tensor]]
 
 
@@ -120,4 +123,4 @@ def compare(weights: str, steps: int = 300) -> list[dict[str, float | str]]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     json.dump({"command": "python benchmarks/celo2_training.py celo2_weights.pt", "torch": torch.__version__, "steps": 300,
-               "rows": compare(sys.argv[1])}, sys.stdout, indent=1)  # fmt: skip
+               "rows": compare(sys.argv[1] if len(sys.argv) > 1 else WEIGHTS)}, sys.stdout, indent=1)  # fmt: skip
