@@ -4,7 +4,7 @@ AdamW runs with its default learning rate and with the best of eight. The loss i
 
     python benchmarks/celo2_training.py [WEIGHTS] > benchmarks/celo2_training.json
 
-WEIGHTS is anything that `lopt.models.pretrained` reads, by default the published ones on the Hub; they are not in this repository.
+WEIGHTS is anything that `lopt.models.pretrained` reads, by default the published ones on the Hub.
 """
 
 from __future__ import annotations
