@@ -67,11 +67,9 @@ def evolution(config: DictConfig, recordings: list[Recording], folder: Path) -> 
 def describe(result: EvolutionResult) -> str:
     """What came out, how candidates failed, what the selection's luck was worth."""
     failed = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failures.items())) or "none"
-    usage = ", ".join(f"{value} {name}" for name, value in result.usage.items())
-    lines = [
-        f"{len(result.history)} candidates in {result.seconds:.0f} s ({result.ended}); failed: {failed}",
-        f"used: {usage}",
-    ]
+    lines = [f"{len(result.history)} candidates in {result.seconds:.0f} s ({result.ended}); failed: {failed}"]
+    if result.usage["prompt_tokens"] != 0:  # no model was asked
+        lines.append("used: " + ", ".join(f"{value} {name}" for name, value in result.usage.items()))
     if result.source is None:
         return "\n".join(lines)
     rows = [[name, f"{sum(p) / len(p):.3f}"] for name, p in result.runs.items()]

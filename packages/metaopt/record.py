@@ -36,6 +36,7 @@ def run(config: DictConfig, out: Path) -> str:
                 repeats=config.repeats,
                 build_seconds=config.build_seconds,
                 run_seconds=config.run_seconds,
+                realtime=config.realtime,
             )
         except Interrupted as stop:
             print(f"{stop}; what was measured is in {target}.part, and the same command goes on from there")

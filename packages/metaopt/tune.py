@@ -45,6 +45,7 @@ def tune(config: DictConfig, tuner: str | Callable[..., Any], out: Path, name: s
             rounds=config.rounds,
             progress=note,
             backend=config.backend,
+            realtime=config.realtime,
         )
 
 

@@ -40,7 +40,10 @@ class ComponentsGenerator(Generator):
         prompt = "\n".join(message["content"] for message in messages)
         rng = random.Random(f"{self.seed} {call}")
         genome = self._vary(self.prompts.kind_of(prompt), find_genomes(prompt), rng, call)
-        return Reply(f"# Description: {idea(genome)}\n# Code:\n```python\n{program(genome)}```\n", self.model)
+        text = f"# Description: {idea(genome)}\n# Code:\n```python\n{program(genome)}```\n"
+        return Reply(
+            text, self.model, prompt_tokens=0, reply_tokens=0
+        )  # no model was asked: this is known, not "unknown"
 
     def _vary(self, kind: str | None, parents: list[Genome], rng: random.Random, call: int) -> Genome:
         if not parents:
