@@ -37,21 +37,21 @@ def main() -> None:
     cells = json.loads((HERE / "scores.json").read_text())["cells"]
     figure, axes = plt.subplots(figsize=(7.5, 4.2), constrained_layout=True)
     spaces = sorted(EVALUATIONS, key=lambda s: EVALUATIONS[s])
-    for variant, (label, colour, marker) in SERIES.items():
+    for place, (variant, (label, colour, marker)) in enumerate(SERIES.items()):
         runs = [np.array(cells[f"{variant} | {s}"]["p"]) for s in spaces if f"{variant} | {s}" in cells]
         if len(runs) < len(spaces):
             continue
         estimates = [bootstrap.over_repeats([r]) for r in runs]
-        x = [EVALUATIONS[s] for s in spaces]
+        x = [EVALUATIONS[s] * 1.025 ** (place - 2) for s in spaces]  # side by side
         mean = np.array([e.mean for e in estimates])
         bars = np.array([[e.mean - e.low, e.high - e.mean] for e in estimates]).T
         axes.errorbar(
-            x, mean, yerr=bars, color=colour, marker=marker, markersize=5, linewidth=1, capsize=2, label=label
+            x, mean, yerr=bars, color=colour, marker=marker, markersize=5, linestyle="none", capsize=2, label=label
         )
-    axes.set(xscale="log", xlabel="budget, evaluations", ylabel="P", ylim=(-0.6, 1.05))
+    axes.set(xscale="log", xlabel="budget, evaluations", ylabel="P", ylim=(-1.4, 1.05))
     axes.axhline(0, color="0.6", linewidth=0.8)
     axes.annotate("random search", (15, 0.02), color="0.4", fontsize=8)
-    axes.legend(fontsize=8, loc="lower right", frameon=False)
+    figure.legend(fontsize=8, loc="outside upper center", ncols=3, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     FIGURE.parent.mkdir(parents=True, exist_ok=True)
     for suffix in (".png", ".svg"):

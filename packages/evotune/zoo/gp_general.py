@@ -40,7 +40,20 @@ PROVENANCE = {
     "by": "the metaopt-toolkit authors",
     "on": "convolution and dedispersion, training GPUs",
 }
-SCORES: dict[str, object] = {}
+SCORES: dict[str, object] = {  # benchmarks/zoo/measure.py
+    "train": {"P": 0.934, "low": 0.921, "high": 0.945, "repeats": 10, "estimator": "direct", "seed": 0},
+    "test": {"P": 0.942, "low": 0.923, "high": 0.958, "repeats": 10, "estimator": "direct", "seed": 0},
+    "all 12": {"P": 0.938, "low": 0.927, "high": 0.948, "repeats": 10, "estimator": "direct", "seed": 0},
+    "all 12 without conv. W6600": {
+        "P": 0.938,
+        "low": 0.926,
+        "high": 0.949,
+        "repeats": 10,
+        "estimator": "direct",
+        "seed": 0,
+    },
+    "clblast": {"P": 0.947, "low": 0.922, "high": 0.968, "repeats": 10, "estimator": "direct", "seed": 0},
+}
 
 FAILED = 1e300  # Kernel Tuner answers a failure with the largest float, others with infinity
 ACTIVE = 500  # measurements that the process holds: work per step grows with them times the candidates
