@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from random import Random
 from typing import Any
 
-from .genome import CHOICES, RANGES, Genome, nudged, random_number
+from .genome import CHOICES, RANGES, Genome, drawn, nudged
 
 GROUPS: tuple[tuple[str, ...], ...] = (
     ("initial", "initial_count"),
@@ -37,11 +37,13 @@ _FAMILIES: tuple[tuple[str, ...], ...] = (
 
 def random_genome(rng: Random, turn: int) -> Genome:
     """A genome drawn at random; `turn` goes through the combinations of families, so that first programs differ in kind."""
-    genes: dict[str, Any] = {name: rng.choice(values) for name, values in CHOICES.items()}
-    genes |= {name: random_number(name, rng) for name in RANGES}
+    genes: dict[str, Any] = {name: drawn(name, rng) for name in (*CHOICES, *RANGES)}
     present = _FAMILIES[turn % len(_FAMILIES)]
     for family in ("walk", "population", "surrogate"):
-        genes[family] = rng.choice(CHOICES[family][1:]) if family in present else "none"
+        if family not in present:
+            genes[family] = "none"
+        while family in present and genes[family] == "none":
+            genes[family] = drawn(family, rng)
     return Genome(**genes).repaired()
 
 
@@ -59,7 +61,9 @@ def novel(parent: Genome, rng: Random) -> Genome:
         genes = asdict(parent)
         for group in rng.sample(GROUPS[:5], rng.choice((1, 2))):
             for gene in group:
-                genes[gene] = rng.choice(CHOICES[gene]) if gene in CHOICES else random_number(gene, rng)
+                genes[gene] = drawn(gene, rng)
+            if group[0] == "surrogate" and rng.random() < 0.25:  # no draw leaves it out: it is worth having
+                genes["surrogate"] = "none"
         child = Genome(**genes).repaired()
         if _structure(child) != _structure(parent):
             return child
@@ -69,9 +73,7 @@ def renewed(parent: Genome, what: str, rng: Random) -> Genome:
     """The program with one group of genes, named by its first, drawn anew; a surrogate is there afterwards."""
     group = next(genes for genes in GROUPS if genes[0] == what)
     for _ in range(20):
-        genes: dict[str, Any] = {g: rng.choice(CHOICES[g]) if g in CHOICES else random_number(g, rng) for g in group}
-        if what == "surrogate":
-            genes["surrogate"] = rng.choice(CHOICES["surrogate"][1:])
+        genes: dict[str, Any] = {gene: drawn(gene, rng) for gene in group}
         child = replace(parent, **genes).repaired()
         if child.key() != parent.key():
             return child

@@ -19,29 +19,28 @@ class PairwiseRidge:
 
     def __init__(self, table: Table, strength: float) -> None:
         self.unit, self.strength = table.unit, strength
+        self.columns: list[np.ndarray] = []  # kernel of every measurement with all rows, each (n,)
 
-    def likeness(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Kernel between rows and others, (r, o)."""
-        alike = np.ones((len(rows), len(others))) * (self.unit.shape[1] == 0)
-        for j in range(self.unit.shape[1]):
-            gap = np.abs(self.unit[rows, j][:, None] - self.unit[others, j][None, :])
-            alike += np.exp(-REACH * gap) / self.unit.shape[1]
-        return 0.3 * alike + 0.7 * alike**2
+    def likeness(self, row: int) -> np.ndarray:
+        """Kernel between one row and all, (n,)."""
+        alike = np.exp(-REACH * np.abs(self.unit - self.unit[row])).mean(axis=1) if self.unit.shape[1] else 1.0
+        return 0.3 * alike + 0.7 * alike**2 + np.zeros(len(self.unit))
 
     def learn(self, log: Log) -> None:
         """Solve for what was measured, or for the best and the latest of it."""
+        self.columns += [self.likeness(row) for row in log.rows[len(self.columns) :]]
         y = targets(log.costs)
         keep = np.arange(len(y))
         if len(y) > RECENT:
             keep = np.union1d(np.argsort(y, kind="stable")[: RECENT // 2], keep[-RECENT // 2 :])
-        self.rows, y = np.array(log.rows)[keep], y[keep]
-        gram = self.likeness(self.rows, self.rows) + self.strength * np.eye(len(y))
+        self.cross = np.stack([self.columns[k] for k in keep.tolist()])  # (m, n)
+        y = y[keep]
         self.offset, self.sigma = y.mean(), y.std() + 1e-9
-        self.inverse = np.linalg.inv(gram)
+        self.inverse = np.linalg.inv(self.cross[:, np.array(log.rows)[keep]] + self.strength * np.eye(len(y)))
         self.weights = self.inverse @ (y - self.offset)
 
     def predict(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and spread of the targets of some rows."""
-        cross = self.likeness(rows, self.rows)
-        explained = np.einsum("rm,rm->r", cross @ self.inverse, cross)
-        return self.offset + cross @ self.weights, self.sigma * np.sqrt(np.maximum(1.0 - explained, 0.0))
+        cross = self.cross[:, rows]
+        explained = ((self.inverse @ cross) * cross).sum(axis=0)
+        return self.offset + self.weights @ cross, self.sigma * np.sqrt(np.maximum(1.0 - explained, 0.0))
