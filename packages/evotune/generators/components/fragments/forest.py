@@ -1,6 +1,8 @@
-"""A surrogate by a small forest of extremely randomised trees (Geurts et al. 2006)."""
+"""A surrogate by a small forest of random trees that ask the same question at every node of a level (oblivious trees)."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -16,33 +18,37 @@ class Forest:
         self.oldest = 0
 
     def learn(self, log: Log) -> None:
-        """Grow the two oldest trees anew, or all in the beginning: growing is the expensive part."""
-        y, rows, everywhere = targets(log.costs), np.array(log.rows), np.arange(len(self.unit))
+        """Grow the two oldest trees anew, or all in the beginning."""
+        y, rows = targets(log.costs), np.array(log.rows)
         for _ in range(2 if self.oldest else self.trees):
-            self.grow(rows, y, everywhere, self.predictions[self.oldest % self.trees])
+            self.grow(rows, y, self.predictions[self.oldest % self.trees])
             self.oldest += 1
 
-    def grow(self, rows: np.ndarray, y: np.ndarray, region: np.ndarray, out: np.ndarray) -> None:
-        """Write this node's prediction for the rows of its region, splitting it while its measurements differ."""
-        split = self.split(rows, y) if len(y) > self.leaf and y.std() > 1e-12 else None
-        if split is None:
-            out[region] = y.mean()
-            return
-        feature, place = split
-        left, region_left = self.unit[rows, feature] <= place, self.unit[region, feature] <= place
-        self.grow(rows[left], y[left], region[region_left], out)
-        self.grow(rows[~left], y[~left], region[~region_left], out)
+    def grow(self, rows: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+        """Write one tree's prediction for all rows: the mean of the deepest node that holds at least `leaf` measurements."""
+        seen = self.unit[rows]
+        node, place = np.zeros(len(rows), dtype=int), np.zeros(len(out), dtype=int)
+        out[:] = y.mean()
+        cuts = np.flatnonzero(seen.min(axis=0, initial=1.0) < seen.max(axis=0, initial=0.0))
+        for _ in range(math.ceil(math.log2(len(y))) if len(cuts) else 0):
+            feature, at = self.question(seen, node, y, cuts)
+            node, place = 2 * node + (seen[:, feature] > at), 2 * place + (self.unit[:, feature] > at)
+            size = 1 + max(int(node.max()), int(place.max()))
+            count, total = np.bincount(node, minlength=size), np.bincount(node, y, minlength=size)
+            known = count[place] >= self.leaf
+            out[known] = (total / np.maximum(count, 1))[place[known]]
 
-    def split(self, rows: np.ndarray, y: np.ndarray) -> tuple[int, float] | None:
-        """The best of a few random cuts, by the variance that it explains."""
-        best, chosen = 0.0, None
-        low, high = self.unit[rows].min(axis=0), self.unit[rows].max(axis=0)
-        for feature in self.rng.permutation(np.flatnonzero(high > low))[:5]:
-            place = self.rng.uniform(low[feature], high[feature])
-            left = self.unit[rows, feature] <= place
-            gain = left.mean() * (~left).mean() * (y[left].mean() - y[~left].mean()) ** 2
-            if gain > best:
-                best, chosen = gain, (int(feature), float(place))
+    def question(self, seen: np.ndarray, node: np.ndarray, y: np.ndarray, cuts: np.ndarray) -> tuple[int, float]:
+        """The best of three random cuts, by the variance that it explains in all nodes together."""
+        best, chosen = -1.0, (0, 0.0)
+        for feature in self.rng.choice(cuts, size=3):
+            low, high = seen[:, feature].min(), seen[:, feature].max()
+            at = self.rng.uniform(low, high)
+            split = 2 * node + (seen[:, feature] > at)
+            count, total = np.bincount(split), np.bincount(split, y)
+            explained = float((total**2 / np.maximum(count, 1)).sum())
+            if explained > best:
+                best, chosen = explained, (int(feature), float(at))
         return chosen
 
     def predict(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
