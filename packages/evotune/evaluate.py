@@ -28,6 +28,7 @@ from metabench.score import performance
 from .contract import Failure, Rejected, check, imported
 from .jail import Jail, JailLimits
 from .prompts import feedback
+from .syntax import parse
 from .toy import toy_recording
 
 _PROTECTIONS = {
@@ -230,7 +231,7 @@ def _is_hopeless(runs: list[list[float]], bar: float) -> bool:
 def _fingerprint(source: str) -> str:
     """The syntax tree without positions, so that comments and layout do not matter; the source itself if it has none."""
     try:
-        return ast.dump(ast.parse(source))
+        return ast.dump(parse(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source
 

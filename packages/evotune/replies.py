@@ -6,6 +6,8 @@ import ast
 import re
 from dataclasses import dataclass
 
+from .syntax import parse
+
 _FENCED = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _DESCRIPTION = re.compile(r"#\s*Description\s*:\s*(.+)", re.IGNORECASE)
 _MAIN_GUARD = re.compile(r"^if\s+__name__\s*==\s*['\"]__main__['\"]\s*:.*", re.MULTILINE | re.DOTALL)
@@ -39,7 +41,7 @@ def read(reply: str | None) -> Program | None:
 
 def _worth(source: str) -> tuple[bool, bool]:
     try:
-        ast.parse(source)
+        parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False, "def __call__" in source
     return True, "def __call__" in source
@@ -50,7 +52,7 @@ def description(text: str, source: str = "") -> str:
     if match := _DESCRIPTION.search(text):
         return match.group(1).strip()[:500]
     try:
-        first = (ast.get_docstring(ast.parse(source)) or "").strip().splitlines()
+        first = (ast.get_docstring(parse(source)) or "").strip().splitlines()
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         first = []
     return first[0][:500] if first else ""

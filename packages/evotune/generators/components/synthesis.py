@@ -10,6 +10,7 @@ from functools import cache
 from importlib import resources
 from string import Template
 
+from ...syntax import parse
 from .genome import Genome
 
 _MODULES = (
@@ -135,7 +136,7 @@ def parts() -> dict[str, Part]:
     found: dict[str, Part] = {}
     for module in _MODULES:
         text = (resources.files(__package__) / "fragments" / f"{module}.py").read_text()
-        for node in ast.parse(text).body:
+        for node in parse(text).body:
             name = _defined(node)
             if name:
                 lines = text.splitlines()[
@@ -153,7 +154,7 @@ def program(genome: Genome) -> str:
         schedule=genome.schedule if genome.is_used("schedule") else "constant",
         set_up=_set_up(genome), step=_step(genome), imports="$imports", parts="$parts",
     )  # fmt: skip
-    needed = _closure(_names(ast.parse(body.replace("$imports", "").replace("$parts", ""))))
+    needed = _closure(_names(parse(body.replace("$imports", "").replace("$parts", ""))))
     chosen = [part for name, part in parts().items() if name in needed]
     constants = "\n".join(_constant(part, genome) for part in chosen if part.name.isupper())
     definitions = "\n\n\n".join(part.source for part in chosen if not part.name.isupper())
