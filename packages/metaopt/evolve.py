@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -10,6 +11,8 @@ from evotune import generators
 from evotune.accounting import Caps
 from evotune.evolve import EvolutionResult, Progress, evolve
 from evotune.jail import JailLimits
+from evotune.plan import Plan, plan
+from evotune.settings import Settings
 from metabench import results
 from metabench.errors import UserError, choose
 from metabench.recording import Recording
@@ -20,6 +23,9 @@ from .score import recordings_of
 
 def run(config: DictConfig, out: Path) -> str:
     """Evolve on the recordings that the configuration names, or take up the run in `resume`."""
+    if config.dry_run:
+        print(planned(config, targeted(recordings_of(config.spaces), config.target)).describe())
+        return "dry run: nothing was asked and nothing evaluated"
     folder = Path(config.resume).absolute() if config.resume else out
     result = evolution(config, targeted(recordings_of(config.spaces), config.target), folder)
     print(describe(result))
@@ -37,13 +43,26 @@ def targeted(recordings: list[Recording], target: str | None) -> list[Recording]
     return [r for r in recordings if r.kernel.removesuffix("_milo") == target.removesuffix("_milo")]
 
 
+def planned(config: DictConfig, recordings: list[Recording]) -> Plan:
+    """What a run would ask for and take, without asking."""
+    model = str(config.generator.get("model", config.generator.name))
+    settings = Settings(**_settings(config), seed=config.seed)
+    return plan(model, recordings, settings, prices=_prices(config), concurrent=config.generator.get("concurrent", 1))
+
+
+def _settings(config: DictConfig) -> dict[str, Any]:
+    return {str(k): v for k, v in config.evolution.items()} | {"info": config.get("info", False)}
+
+
+def _prices(config: DictConfig) -> dict[str, tuple[float, float]]:
+    return {str(model): (p[0], p[1]) for model, p in config.get("prices", {}).items()}
+
+
 def evolution(config: DictConfig, recordings: list[Recording], folder: Path) -> EvolutionResult:
     """One evolution with a progress bar that shows the best score so far."""
     options = OmegaConf.to_container(config.generator, resolve=True)
     assert isinstance(options, dict)
     generator = generators.make(str(options.pop("name")), seed=config.seed, **{str(k): v for k, v in options.items()})
-    settings = {str(k): v for k, v in config.evolution.items()} | {"info": config.get("info", False)}
-    prices = {str(model): (p[0], p[1]) for model, p in config.get("prices", {}).items()}
     with console.progress("evolving", config.evolution.calls) as update:
 
         def note(state: Progress) -> None:
@@ -56,11 +75,11 @@ def evolution(config: DictConfig, recordings: list[Recording], folder: Path) -> 
             folder,
             limits=JailLimits(**config.jail),
             caps=Caps(**config.get("caps", {})),
-            prices=prices,
+            prices=_prices(config),
             progress=note,
             resume=bool(config.get("resume")),
             seed=config.seed,
-            **settings,
+            **_settings(config),
         )
 
 
