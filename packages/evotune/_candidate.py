@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from metabench.replay import Stop
+from metabench.replay import Func, Stop
 from metabench.searchspace import Searchspace
 from metabench.space import Space
 
@@ -47,41 +47,28 @@ _KINDS = (
 )
 
 
-class Func:
-    """What a candidate sees as `func`: it asks the parent."""
-
-    __slots__ = ("_ask", "_fraction")
+class _Asking:
+    """Asks the parent, whose session answers by the rules of `metabench.replay`."""
 
     def __init__(self, space: Space, asking: int, answers: int) -> None:
-        self._fraction = 0.0
+        self._space, self._asking, self._answers = space, asking, answers
+        self._spent = 0.0
 
-        def ask(configuration: Sequence[Any]) -> float:
-            row = space.find(configuration)
-            os.write(asking, _wire.ASK.pack(_wire.ILLEGAL if row is None else row))
-            answer = os.read(answers, _wire.ANSWER.size)
-            if len(answer) < _wire.ANSWER.size:
-                raise Stop("the parent is gone")
-            cost, self._fraction, verdict = _wire.ANSWER.unpack(answer)
-            if verdict == _wire.END:
-                raise Stop("the budget is spent")
-            return cost
+    def ask(self, configuration: Sequence[Any]) -> float:
+        """The cost of a configuration."""
+        row = self._space.find(configuration)
+        os.write(self._asking, _wire.ASK.pack(_wire.ILLEGAL if row is None else row))
+        answer = os.read(self._answers, _wire.ANSWER.size)
+        if len(answer) < _wire.ANSWER.size:
+            raise Stop("the parent is gone")
+        cost, self._spent, verdict = _wire.ANSWER.unpack(answer)
+        if verdict == _wire.END:
+            raise Stop("the budget is spent")
+        return cost
 
-        self._ask = ask
-
-    def __call__(self, configuration: Sequence[Any], check_restrictions: bool = True) -> float:
-        """The cost of a configuration, lower is better; +inf if it failed or is no valid configuration."""
-        return self._ask(configuration)
-
-    eval = __call__
-
-    def eval_all(self, configurations: Sequence[Sequence[Any]], check_restrictions: bool = True) -> list[float]:
-        """The costs of several configurations, asked one after the other."""
-        return [self._ask(c) for c in configurations]
-
-    @property
-    def budget_spent_fraction(self) -> float:
-        """How much of the budget is spent, 0 to 1."""
-        return self._fraction
+    def spent(self) -> float:
+        """How much of the budget is spent, as the last answer told."""
+        return self._spent
 
 
 class OptAlg:
@@ -210,10 +197,10 @@ def _run(message: dict[str, Any], space: Space, descriptors: list[int], root: st
         _sandbox.confine(message["memory"], message["cpu"], root)
         random.seed(message["seed"])
         np.random.seed(message["seed"] % 2**32)  # noqa: NPY002
-        func, searchspace = Func(space, asking, answers), Searchspace(space, message["seed"])
+        parent, searchspace = _Asking(space, asking, answers), Searchspace(space, message["seed"])
         if message["audited"]:
             _audit.arm()
-        report = _call(message["source"], message["class"], func, searchspace)
+        report = _call(message["source"], message["class"], Func(parent.ask, parent.spent), searchspace)
         sys.stdout.flush()
     finally:
         body = json.dumps(report).encode()[: _wire.LONGEST_REPORT]

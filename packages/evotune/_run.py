@@ -15,8 +15,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from metabench.recording import Recording
-from metabench.replay import Limits, Session, Stop
+from metabench.replay import Session, Stop
 
 from . import _wire
 from .contract import Failure, FailureKind, line_of
@@ -34,13 +33,13 @@ class Run:
     """One run, from the parent's side.
 
     Args:
-        limits: what the candidate may use; budget: what it may spend, as in `metabench.replay`.
+        limits: what the candidate may use.
+        session: answers it, within its budget.
         source: the program, to quote its lines.
     """
 
-    def __init__(self, limits: JailLimits, recording: Recording, budget: Limits, source: str) -> None:
-        self.limits, self.recording, self.source = limits, recording, source
-        self.session = Session(recording, budget)
+    def __init__(self, limits: JailLimits, session: Session, source: str) -> None:
+        self.limits, self.session, self.source = limits, session, source
         self.exited = False
         self._failure: Failure | None = None
         self._report: bytes | None = None
@@ -117,10 +116,11 @@ class Run:
         return True
 
     def _answer(self, row: int) -> None:
-        known = 0 <= row < len(self.recording.space)
+        space = self.session.recording.space
+        known = 0 <= row < len(space)
         verdict, cost = _wire.GO, math.inf
         try:
-            cost = self.session.ask(self.recording.space.configurations[row] if known else ())
+            cost = self.session.ask(space.configurations[row] if known else ())
         except Stop:
             verdict = _wire.END
             self._refusals += 1

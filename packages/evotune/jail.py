@@ -25,7 +25,7 @@ from typing import Any
 
 from metabench.errors import UserError
 from metabench.recording import Recording
-from metabench.replay import Limits, Trace
+from metabench.replay import Limits, Session, Trace
 from metabench.space import Space
 
 from . import _wire
@@ -112,6 +112,7 @@ class Jail:
         limits: Limits,
         seed: int,
         imports: tuple[str, ...] = (),
+        session: Session | None = None,
     ) -> Outcome:
         """Run a candidate against a recording.
 
@@ -120,9 +121,10 @@ class Jail:
             limits: the budget, as in `metabench.replay`.
             imports: modules to load while that is still possible: compiled ones are out of reach for an unprivileged
                 user.
+            session: a fresh session with rules of its own, as for `metabench.replay.replay`; it brings its limits.
         """
         started = time.monotonic()
-        run = Run(self.limits, recording, limits, source)
+        run = Run(self.limits, session or Session(recording, limits), source)
         server = self._serving()
         try:
             server.start(run, optimizer, seed, imports, self._audited)
@@ -178,8 +180,9 @@ class _Server:
         self._spaces: list[Space] = []
 
     def start(self, run: Run, optimizer: str, seed: int, imports: tuple[str, ...], audited: bool) -> None:
+        space = self._space(run.session.recording.space)
         message = {
-            "op": "run", "space": self._space(run.recording.space), "source": run.source, "class": optimizer, "seed": seed,
+            "op": "run", "space": space, "source": run.source, "class": optimizer, "seed": seed,
             "imports": list(imports), "memory": run.limits.memory_bytes, "audited": audited,
             "cpu": max(1, math.ceil(run.limits.cpu_seconds)),
         }  # fmt: skip

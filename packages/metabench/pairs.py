@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class Result:
         atm_traces: those under `atm`.
         atm_curve: float64 (1000,), the progress curve that `atm` makes of its runs; None if there is none, see `atm_reason`.
         atm_deviations: float64 (2000,), resampled deviations of its P.
+        failure: why there are no runs, of an optimizer that runs elsewhere and failed there.
     """
 
     traces: list[Trace] = field(default_factory=list)
@@ -56,6 +58,22 @@ class Result:
     atm_curve: np.ndarray | None = None
     atm_deviations: np.ndarray | None = None
     atm_reason: str = ""
+    failure: str = ""
+
+
+class RunsElsewhere(Protocol):
+    """A factory that does its optimizer's runs itself, as `metabench.replay.replay` would: in another process, say.
+
+    What fails there is a result, the trace's `error`; of an optimizer in this process it is the reader's to mend.
+    """
+
+    def replay(self, recording: Recording, seed: int, name: str, session: Session) -> Trace:
+        """One run, answered by the session."""
+        ...
+
+
+class _Failed(Exception):
+    """A run that failed elsewhere; the message says how."""
 
 
 def factory_of(optimizer: Factory | str) -> Factory:
@@ -81,9 +99,18 @@ def factory_of(optimizer: Factory | str) -> Factory:
 def run(job: Job, recording: Recording) -> Result:
     """All runs of one job.
 
+    The first run that fails elsewhere (`RunsElsewhere`) is the whole result.
+
     Raises:
-        UserError: the optimizer raised; the message says where and what.
+        UserError: the optimizer raised in this process; the message says where and what.
     """
+    try:
+        return _run(job, recording)
+    except _Failed as failed:
+        return Result(failure=str(failed))
+
+
+def _run(job: Job, recording: Recording) -> Result:
     make, result = factory_of(job.factory), Result()
     if "direct" in job.estimators:
         limits = Limits(seconds=baseline(recording).end)
@@ -102,9 +129,15 @@ def run(job: Job, recording: Recording) -> Result:
 
 
 def _one(job: Job, make: Factory, recording: Recording, seed: int, session: Session) -> Trace:
+    where = f"on {recording.name} with seed {seed}"
+    if hasattr(make, "replay"):
+        trace = make.replay(recording, seed, job.name, session)
+        if trace.error:
+            raise _Failed(f"{trace.error} ({where})")
+        return trace
     trace = replay(make(), recording, seed=seed, name=job.name, session=session)
     if trace.error:
-        raise UserError(f"optimizer {job.name!r} failed on {recording.name} with seed {seed}: {trace.error}")
+        raise UserError(f"optimizer {job.name!r} failed {where}: {trace.error}")
     return trace
 
 

@@ -17,6 +17,9 @@ _EVERY = 10  # of the 1,000 points of a curve, what goes into the CSV
 
 def draw_all(scores: Scores, folder: Path, recordings: Sequence[Recording] = ()) -> list[Path]:
     """Every figure that these scores allow; those of the spaces need their recordings."""
+    scores = scores.complete()
+    if not scores.optimizers:
+        return []
     title = f"{len(scores.recordings)} spaces, {scores.repeats} repeats"
     written = performance_over_time(scores, folder / "performance_over_time", title)
     if "direct" in scores.estimators:

@@ -183,13 +183,17 @@ class Session:
 
 
 class Func:
-    """What an optimizer sees as `func`: it can ask, and see how much of its budget is spent, and nothing else."""
+    """What an optimizer sees as `func`: it can ask, and see how much of its budget is spent, and nothing else.
+
+    Args:
+        ask: answers a configuration; a session's, or in another process one that asks a session's.
+        fraction: tells how much of the budget is spent.
+    """
 
     __slots__ = ("_ask", "_fraction")
 
-    def __init__(self, session: Session) -> None:
-        self._ask = session.ask
-        self._fraction = lambda: session.spent_fraction
+    def __init__(self, ask: Callable[[Sequence[Any]], float], fraction: Callable[[], float]) -> None:
+        self._ask, self._fraction = ask, fraction
 
     def __call__(self, configuration: Sequence[Any], check_restrictions: bool = True) -> float:
         """The loss of a configuration, lower is better; +inf if it failed or is no valid configuration."""
@@ -229,7 +233,7 @@ def replay(
     started = time.process_time()
     with global_seed(seed):
         try:
-            optimizer(Func(session), searchspace)
+            optimizer(Func(session.ask, lambda: session.spent_fraction), searchspace)
         except Stop:
             pass
         except Exception as raised:

@@ -18,7 +18,8 @@ Row = dict[str, Any]
 
 
 def score_rows(scores: Scores) -> list[Row]:
-    """One row per optimizer and recording: P with its interval, own time per evaluation, how often the optimum was found.
+    """One row per optimizer and recording: P with its interval, own time per evaluation, how often the optimum was found, and
+    the failure for which there is no score.
 
     The columns are always the same; an estimator that was not asked for, or has no score there, is None.
     """
@@ -33,6 +34,7 @@ def score_rows(scores: Scores) -> list[Row]:
             row["overhead_ms"] = 1e3 * sum(t.overhead for t in traces) / max(sum(len(t.rows) for t in traces), 1)
             row["found_optimum"] = float(np.isclose(scores.curves[i, j, :, -1], 1.0).mean()) if result.traces else None
             row["seen"] = (optimizer, recording) in scores.seen
+            row["failure"] = result.failure
             rows.append(row)
     return rows
 

@@ -13,7 +13,7 @@ which `metabench.atm` is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -95,6 +95,17 @@ class Scores:
         couples = [(a, b) for i, a in enumerate(ranked) for b in ranked[i + 1 :]]
         return bootstrap.compare({name: self._runs(name, without) for name in ranked}, couples)
 
+    def failures(self, optimizer: str) -> dict[str, str]:
+        """{recording: reason} where the optimizer failed and so has no score."""
+        reasons = {name: self.results[optimizer, name].failure for name in self.recordings}
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    def complete(self) -> Scores:
+        """These scores without the optimizers that failed on any space: what can be compared and drawn."""
+        kept = [i for i, name in enumerate(self.optimizers) if not self.failures(name)]
+        names = [self.optimizers[i] for i in kept]
+        return replace(self, optimizers=names, p=self.p[kept], curves=self.curves[kept])
+
     def _runs(self, optimizer: str, without: Sequence[str] = ()) -> list[np.ndarray]:
         own = self.p[self.optimizers.index(optimizer)]
         return [own[j] for j, name in enumerate(self.recordings) if name not in without]
@@ -124,7 +135,8 @@ def score(
 
     Args:
         optimizers: {name: factory}, or a registered name in the factory's place; each run gets a fresh optimizer. They run in
-            this process or in plain child processes: trusted code only.
+            this process or in plain child processes: trusted code only, but for factories that do the runs themselves
+            (`metabench.pairs.RunsElsewhere`); where one of these fails, it has no score, and `results` say why.
         progress: called with optimizer, recording and runs done so far, after every run (with workers, after every pair).
         estimators: "direct", "atm" or both; each has a budget of its own and so takes runs of its own.
         workers: processes; results do not depend on it.
@@ -158,6 +170,8 @@ def _enter(scores: Scores, job: Job, result: Result, recording: Recording) -> No
     scores.results[job.name, job.recording] = result
     scores.traces[job.name, job.recording] = result.traces
     place = scores.optimizers.index(job.name), scores.recordings.index(job.recording)
+    if result.failure:
+        return
     for run, trace in enumerate(result.traces):
         scores.curves[place][run] = progress_curve(trace, recording, scores.baselines[job.recording])
     scores.p[place] = scores.curves[place].mean(axis=-1)

@@ -26,10 +26,11 @@ def summary(scores: Scores, noisy: Sequence[str] = ()) -> str:
     """
     noisy = [name for name in noisy if name in scores.recordings]
     parts = [table(scores, estimator) for estimator in scores.estimators]
-    if len(scores.recordings) > 1 or len(scores.estimators) > 1:
-        parts.append(means(scores, noisy))
-    if "direct" in scores.estimators and len(scores.optimizers) > 1 and scores.repeats > 1:
-        parts.append(differences(scores))
+    complete = scores.complete()
+    if complete.optimizers and (len(scores.recordings) > 1 or len(scores.estimators) > 1):
+        parts.append(means(complete, noisy))
+    if "direct" in scores.estimators and len(complete.optimizers) > 1 and scores.repeats > 1:
+        parts.append(differences(complete))
     parts += notes(scores)
     return "\n\n".join(parts)
 
@@ -57,6 +58,8 @@ def table(scores: Scores, estimator: str = "direct") -> str:
 
 
 def _on(scores: Scores, optimizer: str, space: str, estimator: str) -> str:
+    if failure := scores.results[optimizer, space].failure:
+        return failure.partition(":")[0]  # its kind; the notes say the rest
     return _cell(scores.on(optimizer, space, estimator), ".2f") + (_SEEN if (optimizer, space) in scores.seen else "")
 
 
@@ -104,6 +107,9 @@ def notes(scores: Scores) -> list[str]:
         )
     if scores.seen:
         found.append(f"{_SEEN} seen: its provenance says that the optimizer was evolved on this space")
+    failed = [f"  {o}: {reason}" for o in scores.optimizers for reason in scores.failures(o).values()]
+    if failed:
+        found.append("failed, and so without a score\n" + "\n".join(failed))
     reasons = dict.fromkeys(f"{o}: {r.atm_reason}" for (o, _), r in scores.results.items() if r.atm_reason)
     if reasons:
         found.append("atm has no score for\n" + "\n".join(f"  {reason}" for reason in reasons))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from evotune.jail import JailLimits
+from evotune.jailed import JailedFile
 from metabench.errors import UserError
 from metabench.files import write_atomic, write_json
 
@@ -44,7 +46,8 @@ def _evolve(config: DictConfig, out: Path) -> Path:
 def _score(config: DictConfig, out: Path, program: Path) -> float:
     console.heading("3  Score it on the held-out recordings")
     recordings = score.recordings_of(config.test)
-    names = {"evolved": str(program), **{name: name for name in config.optimizers}}
+    jail = JailLimits(**config.jail)
+    names = {"evolved": JailedFile(str(program), jail), **{name: name for name in config.optimizers}}
     scores = score.scores_of(names, recordings, config.scoring, config.seed)
     print(score.table(scores))
     score.write(scores, out, recordings=recordings)

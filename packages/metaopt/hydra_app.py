@@ -32,9 +32,14 @@ def launch(verb: str, run: Verb, arguments: list[str]) -> int:
     def job(config: DictConfig) -> None:
         _job(verb, run, config)
 
-    sys.argv = [f"metaopt {verb}", *arguments]
+    sys.argv = [f"metaopt {verb}", *map(_spelled_out, arguments)]
     hydra.main(version_base="1.3", config_path=str(configs()), config_name=verb)(job)()
     return 0
+
+
+def _spelled_out(argument: str) -> str:
+    """`jail=true` for `jail.enabled=true`: a switch that has settings of its own, which Hydra would put in their place."""
+    return argument.replace("jail=", "jail.enabled=", 1) if argument.startswith("jail=") else argument
 
 
 def _job(verb: str, run: Verb, config: DictConfig) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from evotune.jail import JailLimits
+from evotune.jailed import JailedFile
 from metabench import catalog, plots, registry, results, summary
 from metabench.errors import UserError
 from metabench.recording import Recording
@@ -15,40 +17,66 @@ from metabench.score import Scores, score
 
 from . import console
 
+Optimizer = registry.Named | JailedFile
+
 
 def run(config: DictConfig, out: Path) -> str:
     """Score the optimizers named in the configuration and write everything to `out`."""
     recordings = recordings_of(config.spaces)
-    scores = scores_of(named(config.optimizers), recordings, config.scoring, config.seed, config.get("repeats"))
+    optimizers = named(config.optimizers, jail_of(config.jail))
+    scores = scores_of(optimizers, recordings, config.scoring, config.seed, config.get("repeats"))
     print(summary.summary(scores, config.scoring.noisy))
     write(scores, out, noisy=config.scoring.noisy, recordings=recordings)
     best = summary.ranked(scores)[0]
+    if not scores.complete().optimizers:
+        raise UserError(f"no optimizer has a score on all spaces; {out / 'scores.txt'} says why")
     return f"best: {best}, mean P {scores.mean(best, estimator=scores.estimators[0])}"
 
 
-def named(entries: Iterable[str | DictConfig]) -> dict[str, registry.Named]:
-    """{label: optimizer} of names, files, or names with options ({name: pso, popsize: 10})."""
-    found = {}
+def jail_of(config: DictConfig) -> JailLimits | None:
+    """What Python files run in; None if the reader trusts them."""
+    return JailLimits(cpu_seconds=config.seconds, wall_seconds=config.seconds) if config.enabled else None
+
+
+def named(entries: Iterable[str | DictConfig], jail: JailLimits | None = None) -> dict[str, Optimizer]:
+    """{label: optimizer} of names, files, or names with options ({name: pso, popsize: 10}).
+
+    Args:
+        jail: what files run in; None for this process.
+    """
+    found: dict[str, Optimizer] = {}
     for entry in entries:
         options: dict[str, Any] = {"name": entry} if isinstance(entry, str) else {str(k): v for k, v in entry.items()}
         if "name" not in options:
             raise UserError(f"an optimizer is a name, a file, or {{name: NAME, option: value}}, not {options}")
         one = registry.Named(options.pop("name"), tuple(options.items()))
-        found[one.label] = one
+        if jail is None or not one.name.endswith(".py"):
+            found[one.label] = one
+        elif one.options:
+            raise UserError(
+                f"{one.name}: a file with options runs in this process only; say jail=false if you trust it"
+            )
+        else:
+            found[one.label] = JailedFile(one.name, jail)
     return found
 
 
 def scores_of(
-    names: Mapping[str, str | registry.Named],
+    names: Mapping[str, str | Optimizer],
     recordings: Sequence[Recording],
     scoring: DictConfig,
     seed: int,
     repeats: int | None = None,
 ) -> Scores:
-    """Score optimizers, given as {label: registered name or file}, with a progress bar."""
+    """Score optimizers, given as {label: registered name, or what `named` found}, with a progress bar."""
     for name in names.values():
         one = registry.Named(name) if isinstance(name, str) else name
-        registry.make(one.name, **dict(one.options))  # what is wrong fails before the first run, not in a worker
+        if isinstance(one, registry.Named):
+            registry.make(one.name, **dict(one.options))  # what is wrong fails before the first run, not in a worker
+        elif scoring.overhead != "none":
+            raise UserError(
+                f"scoring.overhead={scoring.overhead} is measured in this process; say jail=false if you trust {one.path}"
+            )
     repeats = repeats or scoring.repeats
     total = len(names) * len(recordings) * repeats
     with console.progress("scoring", total) as update:

@@ -68,3 +68,16 @@ def test_h1_in_a_sweep_a_failing_job_is_reported_at_once_and_the_others_run(meta
     logs = sorted((recording_file.parents[1] / "runs" / "score").glob("*/*/score.log"))
     assert "Traceback" in logs[0].read_text()
     assert list((recording_file.parents[1] / "runs" / "score").glob("*/1/scores.csv"))
+
+
+def test_a_file_is_scored_in_the_jail_unless_it_is_trusted(metaopt, recording_file: Path) -> None:
+    reader = recording_file.parents[1] / "reader.py"
+    body = "    def __call__(self, func, searchspace):\n        print(open(__file__).read())\n        func(searchspace.list[0])\n"
+    reader.write_text("class Reader:\n" + body)
+    options = ["score", f"spaces.recordings=[{recording_file}]", "scoring=direct", "repeats=2", "jail.seconds=5"]
+    jailed = metaopt(*options, "optimizers=[reader.py,random_search]", "jail=true")
+    assert jailed.returncode == 0 and "forbidden: open may not be used (line 3:" in jailed.stdout
+    alone = metaopt(*options, "optimizers=[reader.py]")
+    assert alone.returncode == 2 and "no optimizer has a score on all spaces" in alone.stderr
+    trusted = metaopt(*options, "optimizers=[reader.py]", "jail=false")
+    assert trusted.returncode == 0 and "forbidden" not in trusted.stdout
