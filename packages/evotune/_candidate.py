@@ -30,7 +30,7 @@ from metabench.replay import Func, Stop
 from metabench.searchspace import Searchspace
 from metabench.space import Space
 
-from . import _audit, _sandbox, _wire
+from . import _audit, _sandbox, _seccomp, _wire
 from .contract import ALLOWED_IMPORTS, FailureKind
 
 _WARM = (
@@ -40,7 +40,8 @@ _WARM = (
 
 
 _KINDS = (
-    (_audit.Forbidden, FailureKind.FORBIDDEN),
+    # Raised by the audit hook, and for what the filter of system calls or the unprivileged user may not.
+    (PermissionError, FailureKind.FORBIDDEN),
     (MemoryError, FailureKind.MEMORY),
     (ImportError, FailureKind.IMPORT),
     (SyntaxError, FailureKind.SYNTAX),
@@ -94,6 +95,7 @@ def main() -> None:
             "network": _sandbox.leave_network(),
             "isolation": _sandbox.can_isolate(folder),
             "unprivileged": os.geteuid() == 0,
+            "system calls": _seccomp.works(),
         }
         server = _Server(channel, folder if protection["isolation"] else None)
         with contextlib.suppress(OSError, EOFError):  # the parent is gone, in the middle of something
@@ -194,11 +196,11 @@ def _run(message: dict[str, Any], space: Space, descriptors: list[int], root: st
         for module in message["imports"]:
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
-        _sandbox.confine(message["memory"], message["cpu"], root)
+        _sandbox.confine(message["memory"], message["cpu"], root, "seccomp" in message["layers"])
         random.seed(message["seed"])
         np.random.seed(message["seed"] % 2**32)  # noqa: NPY002
         parent, searchspace = _Asking(space, asking, answers), Searchspace(space, message["seed"])
-        if message["audited"]:
+        if "audit" in message["layers"]:
             _audit.arm()
         report = _call(message["source"], message["class"], Func(parent.ask, parent.spent), searchspace)
         sys.stdout.flush()
@@ -228,6 +230,8 @@ def _failure(error: BaseException) -> dict[str, Any]:
     ]
     default = FailureKind.CRASH if lines else FailureKind.INTERFACE
     kind = next((kind for exception, kind in _KINDS if isinstance(error, exception)), default)
+    if str(error) == "can't start new thread":  # how Python words what the filter of system calls refuses
+        kind = FailureKind.FORBIDDEN
     message = f"{type(error).__name__}: {error}"[:1000]
     return {"kind": kind, "message": message, "line": lines[-1] if lines else getattr(error, "lineno", None)}
 

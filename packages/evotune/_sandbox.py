@@ -17,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 
+from . import _seccomp
+
 _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 38, 36
 _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
 _NOBODY = 65_534
@@ -67,13 +69,14 @@ def _enter(folder: str) -> bool:
     return True
 
 
-def confine(memory: int, cpu_seconds: int, root: str | None) -> None:
+def confine(memory: int, cpu_seconds: int, root: str | None, filtered: bool) -> None:
     """Give up what a candidate does not need: files, privileges, and more than its share of memory, time and processes.
 
     Args:
         root: an empty folder that becomes the whole file system; None where that is not possible.
         memory: bytes of address space beyond what the process has now.
         cpu_seconds: after these, SIGXCPU; a second later, SIGKILL.
+        filtered: whether only the system calls of `evotune._seccomp` remain.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -95,6 +98,8 @@ def confine(memory: int, cpu_seconds: int, root: str | None) -> None:
     libc = _libc()
     if libc is not None:
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if filtered:
+        _seccomp.install()
 
 
 def _address_space() -> int:

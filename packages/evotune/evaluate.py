@@ -12,7 +12,6 @@ import ast
 import queue
 import threading
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -30,12 +29,6 @@ from .jail import Jail, JailLimits
 from .prompts import feedback
 from .syntax import parse
 from .toy import toy_recording
-
-_PROTECTIONS = {
-    "network": "the network",
-    "isolation": "your files and processes",
-    "subreaper": "leaving processes behind",
-}
 
 
 @dataclass(frozen=True)
@@ -134,14 +127,7 @@ class Evaluator:
 
     def prepare(self) -> None:
         """Compute what all candidates need, so that the first does not wait for it; warn of what this system does not enforce."""
-        protection = self._all_jails[0].protection()
-        lacking = [text for name, text in _PROTECTIONS.items() if not protection[name]]
-        if lacking:
-            told = "; ".join(lacking)
-            warnings.warn(
-                f"this system does not keep candidates from {told}: evolve only with a generator you trust",
-                stacklevel=3,
-            )
+        self._all_jails[0].warn()
         for recording in self.recordings:
             self._baseline(recording)
 

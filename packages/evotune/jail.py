@@ -33,6 +33,12 @@ from ._run import Run
 from .contract import Failure, FailureKind
 
 _START_SECONDS = 60.0
+_PROTECTIONS = {
+    "network": "the network",
+    "isolation": "your files and processes",
+    "subreaper": "leaving processes behind",
+    "system calls": "system calls that a search algorithm does not need",
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class Outcome:
 class Jail:
     """One serving process, and the runs it is asked for, one at a time. A context manager; not for several threads at once."""
 
-    _audited = True  # tests take this layer off to try those below
+    _layers = ("audit", "seccomp")  # tests take these off to try those below
 
     def __init__(self, limits: JailLimits | None = None) -> None:
         self.limits = limits or JailLimits()
@@ -100,9 +106,20 @@ class Jail:
 
         Returns:
             "subreaper": no descendant escapes; "network": there is none; "isolation": no files, no sight of other processes, all
-            end with the first; "unprivileged": not the user who started it.
+            end with the first; "unprivileged": not the user who started it; "system calls": only those of `evotune._seccomp`.
         """
         return dict(self._serving().protection)
+
+    def warn(self) -> None:
+        """Start serving, and say what this system does not enforce, if anything: once, before the first candidate."""
+        held = self.protection()
+        held["network"] |= held["system calls"]  # a process that cannot open a socket has no network
+        held["isolation"] |= held["system calls"]  # nor one that cannot open a file any files
+        lacking = [text for name, text in _PROTECTIONS.items() if not held[name]]
+        if lacking:
+            told = "; ".join(lacking)
+            message = f"this system does not keep candidates from {told}: run only programs that you trust"
+            warnings.warn(message, stacklevel=3)
 
     def run(
         self,
@@ -127,7 +144,7 @@ class Jail:
         run = Run(self.limits, session or Session(recording, limits), source)
         server = self._serving()
         try:
-            server.start(run, optimizer, seed, imports, self._audited)
+            server.start(run, optimizer, seed, imports, self._layers)
             run.serve()
             ended = server.end(run)
         except (OSError, EOFError, ValueError):  # the serving process is gone: the next run gets a new one
@@ -179,11 +196,11 @@ class _Server:
         self.protection: dict[str, bool] = {k: v for k, v in hello[0].items() if isinstance(v, bool)}
         self._spaces: list[Space] = []
 
-    def start(self, run: Run, optimizer: str, seed: int, imports: tuple[str, ...], audited: bool) -> None:
+    def start(self, run: Run, optimizer: str, seed: int, imports: tuple[str, ...], layers: tuple[str, ...]) -> None:
         space = self._space(run.session.recording.space)
         message = {
             "op": "run", "space": space, "source": run.source, "class": optimizer, "seed": seed,
-            "imports": list(imports), "memory": run.limits.memory_bytes, "audited": audited,
+            "imports": list(imports), "memory": run.limits.memory_bytes, "layers": list(layers),
             "cpu": max(1, math.ceil(run.limits.cpu_seconds)),
         }  # fmt: skip
         _wire.send(self._channel, message, descriptors=run.descriptors())

@@ -67,5 +67,6 @@ class JailedFile:
 def _jail(limits: JailLimits) -> Jail:
     """One jail for all runs of this process under the same limits: a serving process is started once."""
     jail = Jail(limits)
+    jail.warn()
     atexit.register(jail.close)
     return jail

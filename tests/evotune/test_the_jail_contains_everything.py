@@ -23,9 +23,15 @@ GRACE = 5.0
 
 
 class Unaudited(Jail):
-    """A jail whose audit hook stays off, to try what lies below it."""
+    """A jail whose audit hook stays off, as if native code had gone round it, to try the filter of system calls below it."""
 
-    _audited = False
+    _layers = ("seccomp",)
+
+
+class Bare(Jail):
+    """A jail without audit hook and filter, to try what namespaces, an empty root folder and limits hold."""
+
+    _layers = ()
 
 
 def program(body: str) -> str:
@@ -175,9 +181,77 @@ def test_what_is_not_allowed_is_refused_with_its_line(jail: Jail, body: str) -> 
     assert not Path("/tmp/evotune-was-here").exists()
 
 
+NATIVE = {
+    "a file": "import os\nos.open('/etc/passwd', os.O_RDONLY)",
+    "a file to write": "import os\nos.open('/tmp/evotune-was-here', os.O_CREAT | os.O_WRONLY)",
+    "the parent's environment": "import os\nos.open(f'/proc/{os.getppid()}/environ', os.O_RDONLY)",
+    "the parent's memory": "import os\nos.open(f'/proc/{os.getppid()}/mem', os.O_RDONLY)",
+    "a process": "import os\nos.fork()",
+    "a session of its own": "import os\nos.setsid()",
+    "a program": "import os\nos.execv('/bin/true', ['true'])",
+    "a socket": "import socket\nsocket.socket()",
+    "a signal to others": "import os\nos.kill(os.getppid(), 9)",
+    "another user": "import os\nos.setuid(0)",
+    "a thread": "import _thread\n_thread.start_new_thread(time.sleep, (1e6,))",
+}
+
+
+@pytest.fixture(scope="module")
+def unaudited() -> Iterator[Jail]:
+    with Unaudited(LIMITS) as jail:
+        if not jail.protection()["system calls"]:
+            pytest.skip("this system does not filter system calls")
+        yield jail
+
+
+@pytest.mark.parametrize("body", NATIVE.values(), ids=list(NATIVE))
+def test_the_system_refuses_it_too(unaudited: Jail, body: str) -> None:
+    outcome = run(unaudited, body)
+    assert kind(outcome) is FailureKind.FORBIDDEN, outcome
+    assert not Path("/tmp/evotune-was-here").exists()
+
+
+def test_raw_memory_holds_no_answers(unaudited: Jail) -> None:
+    """ctypes may read all of the process: the recording's values never were there."""
+    body = (
+        "import ctypes\nmaps = ctypes.CDLL(None)\nprint(maps.getpid() > 0)\nmaps.kill(1, 9)\nfunc(searchspace.list[0])"
+    )
+    outcome = run(unaudited, body)
+    assert outcome.output.strip() in ("True", "") and len(outcome.trace.rows) in (0, 1)
+
+
+def test_no_object_or_frame_of_the_parent_can_be_reached(unaudited: Jail) -> None:
+    body = """
+import gc, sys
+names, frame = set(), sys._getframe()
+while frame:
+    names |= {type(v).__name__ for v in frame.f_locals.values()}
+    frame = frame.f_back
+names |= {type(o).__name__ for o in gc.get_objects()}
+print(sorted(names & {"Recording", "Session", "Baseline", "Run", "Jail", "Evaluator"}))
+for c in searchspace.list:
+    func(c)"""
+    outcome = run(unaudited, body)
+    assert outcome.failure is None and outcome.output.strip() == "[]"
+
+
 def test_a_thread_that_is_left_running_ends_with_its_process(jail: Jail) -> None:
     body = "import threading\nthreading.Thread(target=time.sleep, args=(1e6,)).start()"
-    assert kind(run(jail, body)) in (FailureKind.FORBIDDEN, FailureKind.NO_EVALUATION)  # Python 3.12 refuses it
+    assert kind(run(jail, body)) is FailureKind.FORBIDDEN
+    with Bare(LIMITS) as bare:
+        assert kind(run(bare, body)) is FailureKind.NO_EVALUATION
+
+
+def test_what_a_program_returns_is_never_unpickled(jail: Jail) -> None:
+    body = """
+class Trap:
+    def __reduce__(self):
+        return print, ("unpickled",)
+for c in searchspace.list[:6]:
+    func(c)
+return Trap()"""
+    outcome = run(jail, body, None)
+    assert outcome.failure is None and outcome.output == "" and len(outcome.trace.rows) == 6
 
 
 def test_50_gigabytes(jail: Jail) -> None:
@@ -197,8 +271,8 @@ def test_a_segmentation_fault_is_a_crash_and_the_next_program_runs(jail: Jail) -
     assert run(jail, "for c in searchspace.list:\n    func(c)").failure is None
 
 
-def test_a_flood_of_output_is_cut_and_does_not_hold_us_up() -> None:
-    body = "for _ in range(200):\n    print('x' * 2**20)\nfor c in searchspace.list:\n    func(c)"
+def test_a_gigabyte_of_output_is_cut_and_does_not_hold_us_up() -> None:
+    body = "for _ in range(1024):\n    print('x' * 2**20)\nfor c in searchspace.list:\n    func(c)"
     with Jail(JailLimits(cpu_seconds=20)) as patient:
         outcome = patient.run(program(body), "X", toy_recording(), Limits(), seed=0)
     assert outcome.failure is None and len(outcome.output) <= LIMITS.output_bytes
@@ -226,13 +300,13 @@ def test_asking_without_reading_does_not_block_us(jail: Jail) -> None:
 
 
 def test_a_program_finds_no_file_that_a_run_before_left() -> None:
-    """Below the audit hook: its root folder is its own, empty, and gone with it."""
-    with Unaudited(LIMITS) as unaudited:
-        if not unaudited.protection()["isolation"]:
+    """Below audit hook and filter: its root folder is its own, empty, and gone with it."""
+    with Bare(LIMITS) as bare:
+        if not bare.protection()["isolation"]:
             pytest.skip("this system cannot isolate")
         for _ in range(2):
             body = "import os\nprint(os.listdir('/'))\ntry:\n    os.mkdir('/7.25')\nexcept OSError:\n    pass"
-            outcome = run(unaudited, body + "\nfor c in searchspace.list:\n    func(c)")
+            outcome = run(bare, body + "\nfor c in searchspace.list:\n    func(c)")
             assert outcome.failure is None and outcome.output.strip() == "[]"
 
 
@@ -251,7 +325,7 @@ def test_the_environment_holds_no_secret(jail: Jail, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("flee", ["os.setsid()", "signal.signal(signal.SIGTERM, signal.SIG_IGN); os.setsid()"])
 def test_descendants_that_flee_are_found(jail: Jail, flee: str) -> None:
-    """Below the audit hook: processes forked by native code, in sessions of their own, deaf to SIGTERM."""
+    """Below audit hook and filter: processes in sessions of their own, deaf to SIGTERM."""
     if not jail.protection()["subreaper"]:
         pytest.skip("this system has no subreaper")
     source = f"""
@@ -269,10 +343,10 @@ class X:
             func(c)
 """
     started = time.monotonic()
-    with Unaudited(LIMITS) as unaudited:
-        outcome = unaudited.run(source, "X", toy_recording(), Limits(evaluations=5), seed=0)
+    with Bare(LIMITS) as bare:
+        outcome = bare.run(source, "X", toy_recording(), Limits(evaluations=5), seed=0)
         assert outcome.failure is None and time.monotonic() - started < 5
-        assert processes_in(unaudited) == {unaudited._server._process.pid}  # type: ignore[union-attr]
+        assert processes_in(bare) == {bare._server._process.pid}  # type: ignore[union-attr]
 
 
 def test_a_fork_bomb_is_defused() -> None:
@@ -280,7 +354,7 @@ def test_a_fork_bomb_is_defused() -> None:
         "import os\nclass X:\n    def __call__(self, func, searchspace):\n        while True:\n            os.fork()\n"
     )
     started = time.monotonic()
-    with Unaudited(LIMITS) as unaudited:
-        outcome = unaudited.run(source, "X", toy_recording(), Limits(evaluations=5), seed=0)
+    with Bare(LIMITS) as bare:
+        outcome = bare.run(source, "X", toy_recording(), Limits(evaluations=5), seed=0)
         assert outcome.failure is not None and time.monotonic() - started < LIMITS.wall_seconds + GRACE
-        assert processes_in(unaudited) == {unaudited._server._process.pid}  # type: ignore[union-attr]
+        assert processes_in(bare) == {bare._server._process.pid}  # type: ignore[union-attr]

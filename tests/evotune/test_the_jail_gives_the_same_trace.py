@@ -77,8 +77,9 @@ def test_the_jail_goes_on_when_its_serving_process_was_killed(recording: Recordi
 
 def test_what_is_not_enforced_is_told_once_at_the_start(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     with Jail() as jail:
-        assert set(jail.protection()) == {"subreaper", "network", "isolation", "unprivileged"}
-    nothing = dict.fromkeys(("subreaper", "network", "isolation", "unprivileged"), False)
+        known = {"subreaper", "network", "isolation", "unprivileged", "system calls"}
+        assert set(jail.protection()) == known
+    nothing = dict.fromkeys(known, False)
     monkeypatch.setattr(Jail, "protection", lambda self: nothing)
     with Evaluator([recording]) as evaluator, pytest.warns(UserWarning, match="the network; your files and processes"):
         evaluator.prepare()
