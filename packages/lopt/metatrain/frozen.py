@@ -1,0 +1,43 @@
+"""Tasks that meta-training never draws, fixed in a file before the first run.
+
+`held_out` is what results are reported on; `validation` is what snapshots and meta-seeds are chosen by. Both were drawn once
+by `python -m lopt.metatrain.frozen`, from the families' own odds, in fixed numbers of each family; their data and starts come
+from seeds that no lane uses. A test holds the file to its checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+from .tasks import FAMILIES, Task, task_from_json
+
+FILE = Path(__file__).with_name("frozen_tasks.json")
+COUNTS = {
+    "held_out": {"mlp": 12, "conv": 6, "transformer": 6},
+    "validation": {"mlp": 6, "conv": 3, "transformer": 3},
+}
+
+
+def frozen(split: str) -> list[Task]:
+    """The tasks of "held_out" or "validation"."""
+    there = json.loads(FILE.read_text())
+    if split not in there:
+        raise ValueError(f"unknown split {split!r} of frozen tasks; allowed: {', '.join(there)}")
+    return [task_from_json(entry) for entry in there[split]]
+
+
+def drawn() -> dict[str, list[dict[str, object]]]:
+    """What the file holds."""
+    out = {}
+    for split, counts in COUNTS.items():
+        rng = random.Random(f"frozen {split}")
+        out[split] = [FAMILIES[name].draw(rng).as_json() for name, count in counts.items() for _ in range(count)]
+    return out
+
+
+if __name__ == "__main__":
+    lines = [f'"{split}": [\n' + ",\n".join(json.dumps(t) for t in tasks) + "\n]" for split, tasks in drawn().items()]
+    sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")

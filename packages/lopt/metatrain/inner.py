@@ -1,0 +1,61 @@
+"""Many trainings of one task side by side: parameters in rows, losses and gradients of all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .layout import Layout
+from .tasks import Data, Task
+
+
+class Instances:
+    """`n` instances of a task: its data, its reparametrisation, and where its networks start."""
+
+    def __init__(self, task: Task, n: int, generator: torch.Generator) -> None:
+        self.task, self.n, self.layout = task, n, Layout(task.shapes)
+        self.data: Data = {}
+        self.multiplier = torch.empty(n, self.layout.size)  # the network's tensors are multiplier * the trained row
+        self.origin = torch.empty(n, self.layout.size)  # rows to start from
+        self.renew(torch.arange(n), generator)
+
+    def renew(self, which: Tensor, generator: torch.Generator) -> None:
+        """New data, reparametrisation and start for the instances with these numbers."""
+        count, spread = len(which), self.task.tensor_spread
+        fresh = self.task.data(count, generator)
+        factors = self.task.scale * torch.exp(spread * torch.randn(count, len(self.layout.shapes), generator=generator))
+        multiplier = factors[:, self.layout.owner]
+        start = self.layout.pack(self.task.start(count, generator)) / multiplier
+        for key, x in fresh.items():
+            if key not in self.data:
+                self.data[key] = x.new_empty(self.n, *x.shape[1:])
+            self.data[key][which] = x
+        self.multiplier[which], self.origin[which] = multiplier, start
+
+    def next_batch(self, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """One inner step's examples of every instance."""
+        return self.task.next_batch(self.data, generator)
+
+    def losses(self, rows: Tensor, batch: Sequence[Tensor]) -> Tensor:
+        """(k n,) losses of k n rows, k of them per instance (1 for training, 2 for pairs, more for a table of rates)."""
+        copies = len(rows) // self.n
+        tensors = self.layout.unpack(rows * self.multiplier.repeat(copies, 1))
+        examples = [x.repeat(copies, *(1,) * (x.ndim - 1)) for x in batch]
+        one = lambda own, *examples: self.task.loss(own, *examples)  # noqa: E731
+        return self.task.loss_scale * torch.func.vmap(one)(tensors, *examples)
+
+    def losses_and_gradients(self, rows: Tensor, batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """(k n,) losses, (k n, size) their gradients."""
+        leaf = rows.detach().requires_grad_()
+        losses = self.losses(leaf, batch)
+        (gradient,) = torch.autograd.grad(losses.sum(), leaf)
+        return losses.detach(), gradient
+
+    def state_dict(self) -> dict[str, Tensor | Data]:
+        return {"data": self.data, "multiplier": self.multiplier, "origin": self.origin}
+
+    def load_state_dict(self, state: dict[str, Tensor | Data]) -> None:
+        self.data = dict(state["data"])
+        self.multiplier, self.origin = state["multiplier"], state["origin"]  # type: ignore[assignment]

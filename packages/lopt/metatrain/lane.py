@@ -1,0 +1,143 @@
+"""A lane: pairs of particles on instances of one task, which go on from truncation to truncation for one horizon.
+
+The meta-loss of an inner step is w(t / T) log(L / L0 + 0.005): L0 is the loss at the particle's start, the logarithm makes
+tasks of all scales count alike, 0.005 keeps a perfect fit from counting without end, and w grows with t so that late losses
+weigh more. A particle whose loss is no number, or worse than `BLOWN_UP` times its start's, counts as that bad and begins anew.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import batched
+from .es import Pairs
+from .inner import Instances
+from .layout import Layout
+from .tasks import Task, task_from_json
+from .tasks.base import log_uniform
+
+FLOOR, BLOWN_UP = 0.005, 5.0
+
+
+def meta_loss(loss: Tensor, first: Tensor) -> Tensor:
+    """log(L / L0 + 0.005), bounded above; a loss that is no number is as bad as can be."""
+    ratio = torch.nan_to_num(loss / first, nan=BLOWN_UP, posinf=BLOWN_UP, neginf=BLOWN_UP).clamp(0, BLOWN_UP)
+    return torch.log(ratio + FLOOR)
+
+
+def late_weight(t: Tensor, horizon: int, late: float) -> Tensor:
+    """Of the inner step t of `horizon`, mean one over a life: 1 + late (2 t / T - 1), for late from 0 to 1."""
+    return 1 + late * (2 * t / horizon - 1)
+
+
+@dataclass(frozen=True)
+class Unroll:
+    """How particles are unrolled."""
+
+    method: str = "nres"  # see `es`
+    sigma: float = 0.03
+    truncation: int = 20  # inner steps
+    shortest: int = 100  # horizons are log-uniform between the two, in whole truncations
+    longest: int = 5000
+    late: float = 0.5  # weight of late losses, see `late_weight`
+    elements: int = 24_000  # particles x parameters of a lane; fixes its number of pairs
+    least_pairs: int = 2
+    most_pairs: int = 24
+    hidden: tuple[int, ...] = (32, 32)
+
+    def __post_init__(self) -> None:
+        if self.truncation < 1 or self.shortest < 1 or self.longest < self.shortest:
+            raise ValueError(
+                f"horizons from {self.shortest} to {self.longest} steps in truncations of {self.truncation}: "
+                "each must be at least one step, and the longest not below the shortest"
+            )
+        if not 0 <= self.late <= 1:
+            raise ValueError(f"late={self.late}: the weight of late losses is between 0 and 1")
+
+    def pairs(self, size: int) -> int:
+        """Pairs of particles for networks of `size` parameters."""
+        return max(self.least_pairs, min(self.most_pairs, self.elements // (2 * size)))
+
+    def horizon(self, rng: random.Random, longest: float) -> int:
+        """Inner steps of a lane's life, in whole truncations; `longest` is the curriculum's bound."""
+        steps = log_uniform(rng, self.shortest, max(self.shortest, min(self.longest, longest)))
+        return max(1, round(steps / self.truncation)) * self.truncation
+
+
+class Lane:
+    """Pairs of particles on one task for one horizon; its random numbers come from a generator of its own."""
+
+    def __init__(self, task: Task, horizon: int, unroll: Unroll, seed: int) -> None:
+        self.task, self.horizon, self.unroll = task, horizon, unroll
+        self.generator = torch.Generator().manual_seed(seed)
+        self.layout = Layout(task.shapes)
+        n = unroll.pairs(self.layout.size)
+        self.instances = Instances(task, n, self.generator)
+        self.pairs = Pairs(unroll.method, n, batched.parameters_of(unroll.hidden), unroll.sigma)
+        self.rows = self.instances.origin.repeat(2, 1)
+        self.state = batched.initial_state(self.layout, 2 * n)
+        self.first = torch.ones(n)  # L0
+        self.age = 0  # inner steps of the lane; pairs that blew up are younger
+        self.scratch = batched.Scratch(2 * n, self.layout, unroll.hidden)
+
+    @property
+    def steps(self) -> int:
+        """Parameter-steps of a truncation."""
+        return self.unroll.truncation * self.rows.numel()
+
+    @property
+    def done(self) -> bool:
+        return self.age >= self.horizon
+
+    def advance(self, theta: Tensor) -> tuple[Tensor, float]:
+        """One truncation: (estimate of the meta-gradient (D,), mean meta-loss). Pairs that blew up begin anew."""
+        n, steps = self.instances.n, self.unroll.truncation
+        meta = batched.meta_batch(self.pairs.perturb(theta, self.generator), self.unroll.hidden)
+        total, plain, blown = torch.zeros(2 * n), 0.0, torch.zeros(2 * n, dtype=torch.bool)
+        for _ in range(steps):
+            batch = self.instances.next_batch(self.generator)
+            losses, gradient = self.instances.losses_and_gradients(self.rows, batch)
+            t = self.state.t[:n]
+            self.first = torch.where(t == 0, losses[:n], self.first)
+            own = meta_loss(losses, self.first.repeat(2))
+            total += own * late_weight(t, self.horizon, self.unroll.late).repeat(2)
+            plain += own.mean().item()
+            blown |= ~(losses < BLOWN_UP * self.first.repeat(2)) | ~torch.isfinite(gradient).all(1)
+            batched.step_(self.rows, gradient.nan_to_num(0, 0, 0), self.state, meta, self.layout, self.scratch)
+        self.age += steps
+        estimate = self.pairs.gradient(total / steps)
+        self._restart(blown[:n] | blown[n:])
+        return estimate, plain / steps
+
+    def _restart(self, which: Tensor) -> None:
+        """New instances and parameters for the pairs (n,) bool."""
+        if which.any():
+            self.instances.renew(which.nonzero()[:, 0], self.generator)
+            both = which.repeat(2)
+            self.rows[both] = self.instances.origin.repeat(2, 1)[both]
+            self.state.reset_(both)
+            self.pairs.restart(which)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next truncation depends on."""
+        return {
+            "task": self.task.as_json(), "horizon": self.horizon, "age": self.age, "generator": self.generator.get_state(),
+            "instances": self.instances.state_dict(), "pairs": self.pairs.state_dict(), "rows": self.rows,
+            "state": self.state.tensors(), "first": self.first}  # fmt: skip
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], unroll: Unroll) -> Lane:
+        """The inverse of `state_dict`."""
+        lane = cls(task_from_json(state["task"]), state["horizon"], unroll, 0)
+        lane.generator.set_state(state["generator"])
+        lane.instances.load_state_dict(state["instances"])
+        lane.pairs.load_state_dict(state["pairs"])
+        lane.rows, lane.first, lane.age = state["rows"], state["first"], state["age"]
+        for mine, saved in zip(lane.state.tensors(), state["state"], strict=True):
+            mine.copy_(saved)
+        return lane

@@ -1,0 +1,66 @@
+"""The outer optimizer: Adam on the meta-weights, cosine schedule, clipping at twice the running norm.
+
+The running norm makes the bound follow the meta-gradient, whose size changes by orders over a meta-training: a rare wild
+estimate moves nothing, an honest slow growth is followed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Adam's numbers: peak rate, betas, warm-up as a share of the run, and the rate at the end as a share of the peak."""
+
+    lr: float = 3e-3
+    betas: tuple[float, float] = (0.9, 0.99)
+    warmup: float = 0.01
+    final: float = 0.03
+    clip: float = 2.0  # times the running norm
+    running: float = 0.95  # decay of the running norm
+
+    def rate(self, progress: float) -> float:
+        """Learning rate after a share `progress` of the run."""
+        if progress < self.warmup:
+            return self.lr * max(progress / self.warmup, 0.01)
+        share = (min(progress, 1.0) - self.warmup) / (1 - self.warmup)
+        return self.lr * (self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * share)))
+
+
+class OuterAdam:
+    """theta and what Adam remembers of it."""
+
+    def __init__(self, theta: Tensor, settings: Outer) -> None:
+        self.theta, self.settings = theta.clone(), settings
+        self.m, self.v = torch.zeros_like(theta), torch.zeros_like(theta)
+        self.steps, self.norm = 0, 0.0
+
+    def step(self, gradient: Tensor, progress: float) -> float:
+        """One step in place; returns the norm of the gradient before clipping. A gradient that is not finite is skipped."""
+        norm = gradient.norm().item()
+        if not math.isfinite(norm):
+            return norm
+        s = self.settings
+        bound = s.clip * self.norm if self.steps else norm
+        clipped = gradient * min(1.0, bound / max(norm, 1e-12))
+        self.norm = s.running * self.norm + (1 - s.running) * min(norm, bound) if self.steps else norm
+        self.steps += 1
+        b1, b2 = s.betas
+        self.m = b1 * self.m + (1 - b1) * clipped
+        self.v = b2 * self.v + (1 - b2) * clipped**2
+        direction = (self.m / (1 - b1**self.steps)) / ((self.v / (1 - b2**self.steps)).sqrt() + 1e-8)
+        self.theta = self.theta - s.rate(progress) * direction
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"theta": self.theta, "m": self.m, "v": self.v, "steps": self.steps, "norm": self.norm}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.theta, self.m, self.v = state["theta"], state["m"], state["v"]
+        self.steps, self.norm = state["steps"], state["norm"]
