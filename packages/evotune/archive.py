@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS candidate (
     failure TEXT,                       -- JSON {kind, message, line, text}
     output TEXT,
     repeated INTEGER,                   -- 1 if the same program had been evaluated before
+    trace TEXT,                         -- digest of its requests: two programs with the same one behave alike
     asked REAL, replied REAL, evaluated REAL, -- seconds since the epoch
     seconds REAL, cpu_seconds REAL      -- of the evaluation
 );
@@ -66,6 +67,10 @@ class Candidate:
     runs: dict[str, list[float]]
     failure: Failure | None
     repeated: bool
+    trace: str = ""
+    model: str = ""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
 
 class Archive:
@@ -151,8 +156,8 @@ class Archive:
         columns = {
             "description": description, "name": evaluation.name, "source": source, "status": evaluation.status,
             "score": evaluation.score, "runs": json.dumps(dict(evaluation.runs)), "failure": _told(evaluation.failure),
-            "output": evaluation.output, "repeated": int(evaluation.repeated), "evaluated": time.time(),
-            "seconds": evaluation.seconds, "cpu_seconds": evaluation.cpu_seconds,
+            "output": evaluation.output, "repeated": int(evaluation.repeated), "trace": evaluation.trace,
+            "evaluated": time.time(), "seconds": evaluation.seconds, "cpu_seconds": evaluation.cpu_seconds,
         }  # fmt: skip
         assignments = ", ".join(f"{column} = ?" for column in columns)
         self._connection.execute(f"UPDATE candidate SET {assignments} WHERE call = ?", (*columns.values(), call))
@@ -192,4 +197,5 @@ def _candidate(row: sqlite3.Row) -> Candidate:
         row["prompt_tokens"], row["reply_tokens"],
         row["description"] or "", row["name"] or "", row["source"] or "", row["status"], row["score"],
         json.loads(row["runs"] or "{}"), failure, bool(row["repeated"]),
+        row["trace"] or "", row["model"] or "", row["seconds"] or 0.0, row["cpu_seconds"] or 0.0,
     )  # fmt: skip

@@ -22,7 +22,7 @@ from metabench.files import write_atomic, write_json
 from metabench.recording import Recording
 from metabench.replay import global_seed
 
-from . import export
+from . import export, launch
 from .accounting import Account, Caps
 from .archive import Archive, Candidate
 from .evaluate import Evaluation, Evaluator
@@ -31,6 +31,7 @@ from .generators.base import Generator
 from .jail import JailLimits
 from .loop import Loop
 from .prompts import Prompts, spaces_of
+from .savings import Savings, savings
 from .settings import Settings as Settings
 from .study import Enough, Study
 from .study import Progress as Progress
@@ -54,6 +55,7 @@ class EvolutionResult:
         usage: calls, tokens and USD; "unknown" where a server did not tell.
         ended: why it ended: all calls made, or a cap.
         folder: where archive, program and summary are; program, archive: the files.
+        savings: what was not computed twice, or not to the end.
     """
 
     source: str | None
@@ -68,6 +70,7 @@ class EvolutionResult:
     ended: str
     folder: Path
     seconds: float
+    savings: Savings
 
     @property
     def archive(self) -> Path:
@@ -95,6 +98,7 @@ def evolve(
     prompts: Prompts | None = None,
     limits: JailLimits | None = None,
     caps: Caps | None = None,
+    launcher: Mapping[str, Any] | None = None,
     prices: Mapping[str, tuple[float, float]] | None = None,
     progress: Callable[[Progress], None] | None = None,
     resume: bool = False,
@@ -107,6 +111,7 @@ def evolve(
         recordings: what they are scored on.
         out: the run's folder.
         settings: see `Settings`; `changes` are fields of it, given by name.
+        launcher: where candidates run, as `evotune.launch.make` takes it: {"name": "local"} or {"name": "submitit", ...}.
         caps, prices: upper bounds of what the run may use; by model, USD for a million tokens of prompt and of reply.
         progress: called after every candidate, from this thread.
         resume: take up the run in `out`: what it paid for is not asked for again, what it evaluated is not run again.
@@ -126,7 +131,7 @@ def evolve(
     described = _described(settings, generator, recordings, prompts)
     with (
         _archive(folder / ARCHIVE, described, resume) as archive,
-        Evaluator(recordings, settings.repeats, settings.seed, settings.workers, limits) as evaluator,
+        _evaluator(recordings, settings, limits, launcher, folder) as evaluator,
         global_seed(settings.seed),
     ):
         evaluator.prepare()
@@ -141,10 +146,22 @@ def evolve(
         winner = _confirm(evaluator, history, settings)
     result = EvolutionResult(
         **_of(winner), history=history, failures=Counter(c.status for c in history if c.failure), usage=account.summary(),
-        ended=ended, folder=folder, seconds=time.monotonic() - started,
+        ended=ended, folder=folder, seconds=time.monotonic() - started, savings=savings(history, settings.repeats),
     )  # fmt: skip
     _write(result, winner, described)
     return result
+
+
+def _evaluator(
+    recordings: Sequence[Recording],
+    settings: Settings,
+    limits: JailLimits | None,
+    launcher: Mapping[str, Any] | None,
+    folder: Path,
+) -> Evaluator:
+    limits, options = limits or JailLimits(), dict(launcher or {"name": "local"})
+    where = launch.make(str(options.pop("name")), settings.workers, limits, folder / "jobs", **options)
+    return Evaluator(recordings, settings.repeats, settings.seed, settings.workers, launcher=where)
 
 
 def _settings(settings: Settings | None, changes: Mapping[str, Any]) -> Settings:
@@ -209,5 +226,6 @@ def _write(result: EvolutionResult, winner: tuple[Candidate, Evaluation] | None,
     summary = {
         "settings": described, "best": chosen, "failures": dict(result.failures), "usage": dict(result.usage),
         "ended": result.ended, "scores": [candidate.score for candidate in result.history], "seconds": result.seconds,
+        "savings": dataclasses.asdict(result.savings),
     }  # fmt: skip
     write_json(result.folder / SUMMARY, summary)

@@ -106,7 +106,9 @@ class Study:
                     self._advance(generation, future)
         if generation.refused:
             raise Enough(generation.refused)
-        return [generation.finished[proposal.call] for proposal in proposals]
+        finished = [generation.finished[proposal.call] for proposal in proposals]
+        self.evaluator.settle(evaluation for _, evaluation in finished)
+        return finished
 
     def _ask(self, proposal: Proposal) -> _Answer:
         """One call, in a thread of its own. Whatever a generator raises costs one candidate, never the run."""
@@ -147,7 +149,11 @@ class Study:
             self._evaluate(generation, proposal, known.reply, "")
             return
         evaluation = Evaluation(
-            known.name, {n: tuple(p) for n, p in known.runs.items()}, known.failure, repeated=known.repeated
+            known.name,
+            {n: tuple(p) for n, p in known.runs.items()},
+            known.failure,
+            repeated=known.repeated,
+            trace=known.trace,
         )
         if known.source and not known.repeated:
             self.evaluator.remember(known.source, evaluation)

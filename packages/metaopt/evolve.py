@@ -58,11 +58,14 @@ def _prices(config: DictConfig) -> dict[str, tuple[float, float]]:
     return {str(model): (p[0], p[1]) for model, p in config.get("prices", {}).items()}
 
 
+def _plain(group: DictConfig | None) -> dict[str, Any] | None:
+    return None if group is None else {str(k): v for k, v in OmegaConf.to_object(group).items()}  # type: ignore[union-attr]
+
+
 def evolution(config: DictConfig, recordings: list[Recording], folder: Path) -> EvolutionResult:
     """One evolution with a progress bar that shows the best score so far."""
-    options = OmegaConf.to_container(config.generator, resolve=True)
-    assert isinstance(options, dict)
-    generator = generators.make(str(options.pop("name")), seed=config.seed, **{str(k): v for k, v in options.items()})
+    options = _plain(config.generator) or {}
+    generator = generators.make(str(options.pop("name")), seed=config.seed, **options)
     with console.progress("evolving", config.evolution.calls) as update:
 
         def note(state: Progress) -> None:
@@ -75,6 +78,7 @@ def evolution(config: DictConfig, recordings: list[Recording], folder: Path) -> 
             folder,
             limits=JailLimits(**config.jail),
             caps=Caps(**config.get("caps", {})),
+            launcher=_plain(config.get("launcher")),
             prices=_prices(config),
             progress=note,
             resume=bool(config.get("resume")),
@@ -89,6 +93,7 @@ def describe(result: EvolutionResult) -> str:
     lines = [f"{len(result.history)} candidates in {result.seconds:.0f} s ({result.ended}); failed: {failed}"]
     if result.usage["prompt_tokens"] != 0:  # no model was asked
         lines.append("used: " + ", ".join(f"{value} {name}" for name, value in result.usage.items()))
+    lines.append(result.savings.describe())
     if result.source is None:
         return "\n".join(lines)
     rows = [[name, f"{sum(p) / len(p):.3f}"] for name, p in result.runs.items()]
