@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,7 @@ class Account:
 
     Args:
         prices: by model, USD for a million tokens of prompt and of reply.
-        model: whose price applies before a reply says otherwise.
+        models: that may be asked.
 
     Raises:
         UserError: a cap in USD for a model whose price is not known.
@@ -54,75 +54,82 @@ class Account:
 
     caps: Caps = Caps()
     prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    model: str = ""
+    models: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.calls = self.prompt_tokens = self.reply_tokens = self.unknown = 0
-        self._estimated = [0, 0]  # tokens of prompts and replies, with estimates for what is unknown
-        self._pending = [0, 0]
+        self._usd: float | None = 0.0
+        # Against the caps: tokens and USD of what was booked, and of calls in flight, with estimates for what is unknown.
+        self._estimated, self._pending = [0.0, 0.0], [0.0, 0.0]
         self._longest = 0
         self._started = time.monotonic()
         self._lock = threading.Lock()
-        if self.caps.usd is not None and self.model not in self.prices:
+        lacking = [model for model in self.models if model not in self.prices]
+        if self.caps.usd is not None and lacking:
             known = ", ".join(sorted(self.prices)) or "none"
-            raise UserError(f"caps.usd needs the price of {self.model!r}; prices are known of: {known}")
+            raise UserError(
+                f"caps.usd needs the price of {', '.join(map(repr, lacking))}; prices are known of: {known}"
+            )
 
-    def refuse(self, prompt: str) -> str:
+    def refuse(self, prompt: str, model: str) -> str:
         """Why a call must not be made, "" if it may; if it may, it is reserved until `settle`."""
         with self._lock:
-            asked, replied = self._expected(prompt)
-            tokens = sum(self._estimated) + sum(self._pending) + asked + replied
+            expected = self._expected(prompt, model)
+            tokens, usd = (sum(parts) for parts in zip(self._estimated, self._pending, expected, strict=True))
             if self.caps.tokens is not None and tokens > self.caps.tokens:
                 return f"the cap of {self.caps.tokens:,} tokens"
-            if self.caps.usd is not None and self._usd(asked, replied) > self.caps.usd:
+            if self.caps.usd is not None and usd > self.caps.usd:
                 return f"the cap of {self.caps.usd:g} USD"
             if self.caps.seconds is not None and time.monotonic() - self._started > self.caps.seconds:
                 return f"the cap of {self.caps.seconds:g} s"
-            self._pending[0] += asked
-            self._pending[1] += replied
+            self._pending = [have + more for have, more in zip(self._pending, expected, strict=True)]
             return ""
 
-    def settle(self, prompt: str, reply: Reply | None) -> None:
+    def settle(self, prompt: str, reply: Reply | None, model: str) -> None:
         """Book a call that was reserved."""
         with self._lock:
-            asked, replied = self._expected(prompt)
-            self._pending[0] = max(0, self._pending[0] - asked)
-            self._pending[1] = max(0, self._pending[1] - replied)
-            self._book(prompt, reply)
+            expected = self._expected(prompt, model)
+            self._pending = [max(0.0, have - less) for have, less in zip(self._pending, expected, strict=True)]
+            self._book(prompt, reply, model)
 
-    def book(self, prompt: str, reply: Reply | None) -> None:
+    def book(self, prompt: str, reply: Reply | None, model: str) -> None:
         """Book a call of an earlier part of the run."""
         with self._lock:
-            self._book(prompt, reply)
+            self._book(prompt, reply, model)
 
-    def _book(self, prompt: str, reply: Reply | None) -> None:
+    def cost(self, reply: Reply | None, model: str) -> float | None:
+        """USD of one call; None if it is not known."""
+        if reply is None or reply.prompt_tokens is None or reply.reply_tokens is None or model not in self.prices:
+            return None
+        return self._price(model, reply.prompt_tokens, reply.reply_tokens)
+
+    def _book(self, prompt: str, reply: Reply | None, model: str) -> None:
         self.calls += 1
-        known_prompt = reply.prompt_tokens if reply else None
-        known_reply = reply.reply_tokens if reply else None
-        self.unknown += known_prompt is None or known_reply is None
-        self.prompt_tokens += known_prompt or 0
-        self.reply_tokens += known_reply or 0
-        told = len(reply.text) if reply else 0
-        self._estimated[0] += int(len(prompt) / _CHARACTERS) if known_prompt is None else known_prompt
-        self._estimated[1] += int(told / _CHARACTERS) if known_reply is None else known_reply
-        self._longest = max(self._longest, known_reply or int(told / _CHARACTERS))
+        asked = reply.prompt_tokens if reply else None
+        said = reply.reply_tokens if reply else None
+        self.unknown += asked is None or said is None
+        self.prompt_tokens += asked or 0
+        self.reply_tokens += said or 0
+        cost = self.cost(reply, model)
+        self._usd = None if cost is None or self._usd is None else self._usd + cost
+        asked = int(len(prompt) / _CHARACTERS) if asked is None else asked
+        said = int(len(reply.text if reply else "") / _CHARACTERS) if said is None else said
+        self._longest = max(self._longest, said)
+        self._estimated = [self._estimated[0] + asked + said, self._estimated[1] + self._price(model, asked, said)]
 
-    def _expected(self, prompt: str) -> tuple[int, int]:
-        return int(len(prompt) / _CHARACTERS), self._longest or _REPLY_TOKENS
+    def _expected(self, prompt: str, model: str) -> tuple[float, float]:
+        """Tokens and USD that a call may take."""
+        asked, said = int(len(prompt) / _CHARACTERS), self._longest or _REPLY_TOKENS
+        return asked + said, self._price(model, asked, said)
 
-    def _usd(self, asked: int, replied: int) -> float:
-        """USD of all that was booked and reserved, and of this."""
-        ask, say = self.prices[self.model]
-        prompts = self._estimated[0] + self._pending[0] + asked
-        replies = self._estimated[1] + self._pending[1] + replied
-        return (prompts * ask + replies * say) / 1e6
+    def _price(self, model: str, asked: int, said: int) -> float:
+        """USD; 0 for a model without a price, which a cap in USD does not allow."""
+        ask, say = self.prices.get(model, (0.0, 0.0))
+        return (asked * ask + said * say) / 1e6
 
     def usd(self) -> float | None:
         """What the run has cost; None if that is unknown: no price, or calls whose usage the server did not tell."""
-        if self.unknown or self.model not in self.prices:
-            return None
-        ask, say = self.prices[self.model]
-        return (self.prompt_tokens * ask + self.reply_tokens * say) / 1e6
+        return self._usd if self.calls or all(model in self.prices for model in self.models) else None
 
     def summary(self) -> dict[str, Any]:
         """For the run's summary; what is not known is "unknown"."""

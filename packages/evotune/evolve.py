@@ -126,7 +126,7 @@ def evolve(
         raise UserError(
             f"evolution.edits needs a generator that writes edits; {generator.model!r} writes whole programs"
         )
-    account = Account(caps or Caps(), prices or {}, generator.model)
+    account = Account(caps or Caps(), prices or {}, generator.models)
     prompts, folder = prompts or Prompts(), Path(out)
     described = _described(settings, generator, recordings, prompts)
     with (

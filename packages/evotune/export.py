@@ -57,7 +57,7 @@ def provenance(
     return {
         "kind": "evolved",
         "description": candidate.description,
-        "model": settings["model"],
+        "model": candidate.model or settings["model"],
         "prompt_sha256": hashlib.sha256(candidate.prompt.encode()).hexdigest(),
         "source_sha256": hashlib.sha256(candidate.source.encode()).hexdigest(),
         "spaces": sorted(scores),

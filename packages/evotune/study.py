@@ -16,7 +16,7 @@ from .accounting import Account
 from .archive import Archive, Candidate
 from .contract import Failure, FailureKind
 from .evaluate import Evaluation, Evaluator
-from .generators.base import Generator, NoReply, Reply
+from .generators.base import Gain, Generator, NoReply, Reply
 from .loop import Proposal
 
 
@@ -79,6 +79,7 @@ class Study:
         self.generator, self.evaluator, self.archive, self.account = generator, evaluator, archive, account
         self.calls, self.progress = calls, progress
         self.done, self.best = 0, -math.inf
+        self._fitness: dict[int, float] = {}
 
     def assess(self, proposals: Sequence[Proposal], bar: float | None) -> list[tuple[Candidate, Evaluation]]:
         """Ask for every proposal's reply, evaluate every program; results in the order of the proposals.
@@ -108,12 +109,20 @@ class Study:
             raise Enough(generation.refused)
         finished = [generation.finished[proposal.call] for proposal in proposals]
         self.evaluator.settle(evaluation for _, evaluation in finished)
+        self.generator.learn([self._gain(candidate, evaluation) for candidate, evaluation in finished])
         return finished
+
+    def _gain(self, candidate: Candidate, evaluation: Evaluation) -> Gain:
+        """What a call brought, for its author."""
+        bar = max((self._fitness[parent] for parent in candidate.parents), default=-math.inf)
+        model = self.generator.model_of(candidate.call)
+        return Gain(model, evaluation.fitness > bar, self.account.cost(_reply_of(candidate), model))
 
     def _ask(self, proposal: Proposal) -> _Answer:
         """One call, in a thread of its own. Whatever a generator raises costs one candidate, never the run."""
         asked = time.time()
-        if refused := self.account.refuse(proposal.prompt):
+        model = self.generator.model_of(proposal.call)
+        if refused := self.account.refuse(proposal.prompt, model):
             return _Answer(None, "", asked, refused)
         try:
             answer = _Answer(self.generator.reply(proposal.messages, proposal.call), "", asked)
@@ -121,7 +130,7 @@ class Study:
             answer = _Answer(None, str(error), asked)
         except Exception as error:
             answer = _Answer(None, f"{type(error).__name__}: {error}", asked)
-        self.account.settle(proposal.prompt, answer.reply)
+        self.account.settle(proposal.prompt, answer.reply, model)
         return answer
 
     def _advance(self, generation: _Generation, future: Future[Any]) -> None:
@@ -143,8 +152,7 @@ class Study:
         if known.prompt != proposal.prompt:
             reason = f"call {known.call} had another prompt; the run cannot be taken up with this version"
             raise UserError(f"{self.archive.path}: {reason}")
-        usage = (known.prompt_tokens, known.reply_tokens)
-        self.account.book(known.prompt, None if known.reply is None else Reply(known.reply, "", *usage))
+        self.account.book(known.prompt, _reply_of(known), self.generator.model_of(proposal.call))
         if known.status == "pending":
             self._evaluate(generation, proposal, known.reply, "")
             return
@@ -182,11 +190,19 @@ class Study:
         generation.finished[proposal.call] = candidate, evaluation
 
     def _report(self, candidate: Candidate, evaluation: Evaluation) -> None:
+        self._fitness[candidate.call] = evaluation.fitness
         self.done += 1
         self.best = max(self.best, evaluation.fitness)
         if self.progress:
             best = self.best if math.isfinite(self.best) else None
             self.progress(Progress(self.done, self.calls, best, candidate))
+
+
+def _reply_of(candidate: Candidate) -> Reply | None:
+    """The reply that a candidate came with, as far as the account is concerned."""
+    if candidate.reply is None:
+        return None
+    return Reply(candidate.reply, candidate.model, candidate.prompt_tokens, candidate.reply_tokens)
 
 
 def _program(proposal: Proposal, text: str | None) -> replies.Program | None:

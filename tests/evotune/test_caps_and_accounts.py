@@ -38,30 +38,30 @@ class Metered(Generator):
 
 
 def test_sums_match_what_was_told() -> None:
-    account = Account(prices={"m": (1.0, 10.0)}, model="m")
+    account = Account(prices={"m": (1.0, 10.0)}, models=["m"])
     for _ in range(3):
-        assert account.refuse(PROMPT) == ""
-        account.settle(PROMPT, Reply("text", "m", 1_000, 100))
+        assert account.refuse(PROMPT, "m") == ""
+        account.settle(PROMPT, Reply("text", "m", 1_000, 100), "m")
     assert account.summary() == {"calls": 3, "prompt_tokens": 3_000, "reply_tokens": 300, "usd": pytest.approx(0.006)}
 
 
 def test_usage_that_is_not_told_is_unknown() -> None:
-    account = Account(prices={"m": (1.0, 10.0)}, model="m")
-    account.settle(PROMPT, Reply("text", "m", 1_000, None))
-    account.settle(PROMPT, Reply("text", "m", 1_000, 100))
+    account = Account(prices={"m": (1.0, 10.0)}, models=["m"])
+    account.settle(PROMPT, Reply("text", "m", 1_000, None), "m")
+    account.settle(PROMPT, Reply("text", "m", 1_000, 100), "m")
     assert account.summary() == {"calls": 2, "prompt_tokens": "unknown", "reply_tokens": "unknown", "usd": "unknown"}
-    assert Account(model="no price").usd() is None
+    assert Account(models=["no price"]).usd() is None
 
 
 def test_calls_in_flight_count() -> None:
-    account = Account(Caps(tokens=10_000), model="m")
-    allowed = [account.refuse(PROMPT) for _ in range(4)]
+    account = Account(Caps(tokens=10_000), models=["m"])
+    allowed = [account.refuse(PROMPT, "m") for _ in range(4)]
     assert allowed[:2] == ["", ""] and "10,000 tokens" in allowed[2]
 
 
 def test_a_cap_in_money_needs_a_price() -> None:
     with pytest.raises(UserError, match=r"caps.usd needs the price of 'new'; prices are known of: old"):
-        Account(Caps(usd=1.0), {"old": (1.0, 1.0)}, "new")
+        Account(Caps(usd=1.0), {"old": (1.0, 1.0)}, ["new"])
     with pytest.raises(UserError, match=r"caps\.tokens must be positive"):
         Caps(tokens=0)
 

@@ -121,7 +121,7 @@ def test_genes_that_are_silent_do_not_make_another_program() -> None:
 
 
 def test_an_unknown_generator_is_told_with_those_there_are() -> None:
-    with pytest.raises(UserError, match="components, openai, replay"):
+    with pytest.raises(UserError, match="components, mixture, openai, replay"):
         make("gpt")
     with pytest.raises(UserError, match="cannot be made with"):
         make("components", temprature=1)

@@ -200,6 +200,19 @@ def test_temperature_and_effort_only_where_given(serve: Callable[..., Server]) -
     close(made)
 
 
+@pytest.mark.parametrize("retries", [0, 2])
+def test_an_option_that_the_model_does_not_take_is_left_out_from_then_on(
+    serve: Callable[..., Server], retries: int
+) -> None:
+    refusal = {"error": {"message": "Unsupported value", "param": "temperature", "code": "unsupported_value"}}
+    server = serve((400, {}, refusal), (200, {}, completion("hello")))
+    made = generator(server, temperature=0.5, effort="low", retries=retries)
+    assert made.reply(MESSAGES, 0).text == "hello" and made.reply(MESSAGES, 1).text == "hello"
+    sent = [set(body) - {"model", "messages"} for _, body in server.requests]
+    assert sent == [{"temperature", "reasoning_effort"}, {"reasoning_effort"}, {"reasoning_effort"}]
+    close(made)
+
+
 def test_it_can_be_copied_and_pickled_without_its_client(serve: Callable[..., Server]) -> None:
     made = generator(serve((200, {}, completion("hello"))))
     assert copy.deepcopy(made).reply(MESSAGES, 0).text == "hello"

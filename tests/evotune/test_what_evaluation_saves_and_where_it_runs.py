@@ -66,7 +66,7 @@ def test_the_saving_is_reported_and_a_resumed_run_knows_it_too(recording: Record
 
 
 def test_evaluation_goes_on_while_calls_are_in_flight(recording: Recording, tmp_path: Path) -> None:
-    """With half a second of latency a call: the next call is out before a program is evaluated, and that is before the last reply."""
+    """Half a second a call: the next one is out before a program is evaluated, and that is done before the last reply."""
     slow = FIRST.replace("            func(config)", "            time.sleep(0.01)\n            func(config)")
 
     class Latent(Generator):

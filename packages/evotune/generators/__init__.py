@@ -1,8 +1,9 @@
-"""Who writes code: `components` (no key, no network), `openai` (any OpenAI-compatible server), `replay` (recorded replies)."""
+"""Who writes code: `components` (no key, no network), `openai` (any OpenAI-compatible server), `mixture` (several models),
+`replay` (recorded replies)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from metabench.errors import UserError, choose
@@ -30,7 +31,18 @@ def _replay(seed: int = 0, **options: Any) -> Generator:
     return ReplayGenerator.from_file(**options)
 
 
-_GENERATORS: dict[str, Callable[..., Generator]] = {"components": _components, "openai": _openai, "replay": _replay}
+def _mixture(members: Sequence[Mapping[str, Any]], seed: int = 0, adapt: bool = True) -> Generator:
+    from .mixture import MixtureGenerator
+
+    options = [dict(member) for member in members]
+    weights = [float(one.pop("weight", 1.0)) for one in options]
+    made = [make(str(one.pop("name", "openai")), seed=seed, **one) for one in options]
+    return MixtureGenerator(made, weights, seed, adapt)
+
+
+_GENERATORS: dict[str, Callable[..., Generator]] = {
+    "components": _components, "mixture": _mixture, "openai": _openai, "replay": _replay,
+}  # fmt: skip
 
 
 def names() -> list[str]:
@@ -43,7 +55,8 @@ def make(name: str, seed: int = 0, **options: Any) -> Generator:
 
     Args:
         seed: of those that draw at random.
-        options: the generator's own: `model`, `base_url`, ... for openai; `path` for replay.
+        options: the generator's own: `model`, `base_url`, ... for openai; `path` for replay; `members` for a mixture, each the
+            options of one generator with its `name` and `weight`.
 
     Raises:
         UserError: no such generator (the allowed ones are listed), or an option that it does not take.

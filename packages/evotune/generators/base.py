@@ -33,6 +33,21 @@ class Reply:
     finish: str = "stop"
 
 
+@dataclass(frozen=True)
+class Gain:
+    """What became of a call.
+
+    Attributes:
+        model: the model that was asked.
+        improved: whether its program is better than its parents; of a first program, whether it is valid.
+        usd: what the call cost; None if that is not known.
+    """
+
+    model: str
+    improved: bool
+    usd: float | None
+
+
 class Generator(LLM):
     """A source of programs.
 
@@ -61,6 +76,18 @@ class Generator(LLM):
         Raises:
             NoReply: there is none.
         """
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of all models that it may ask."""
+        return (self.model,)
+
+    def model_of(self, call: int) -> str:
+        """The model that a call goes to, before it is made."""
+        return self.model
+
+    def learn(self, gains: Sequence[Gain]) -> None:
+        """What the calls of a generation brought, in their order, once it is over; most have no use for it."""
 
     def query(self, session_messages: Messages) -> str:
         """The text of the reply to a conversation."""

@@ -25,8 +25,8 @@ class OpenAIGenerator(Generator):
     Args:
         model: the server's name for it.
         base_url: address of the server; None for OpenAI's own.
-        temperature, effort, max_tokens: sent only when given: reasoning models refuse a temperature, others an
-            effort.
+        temperature, effort, max_tokens: sent only when given, and no longer once the server says that the model does not take
+            it: reasoning models refuse a temperature, others an effort.
         timeout: seconds for one attempt.
         retries: attempts after the first, on 429, 5xx, time-outs and dropped connections, with exponential backoff or
             after what the server's Retry-After says.
@@ -68,13 +68,14 @@ class OpenAIGenerator(Generator):
         """
         import openai
 
+        options = self._options
         for attempt in range(self.retries + 1):
             try:
-                completion = self._client.chat.completions.create(
-                    model=self.model, messages=list(messages), **self._options
-                )
+                completion = self._client.chat.completions.create(model=self.model, messages=list(messages), **options)
                 return self._read(completion)
             except openai.APIStatusError as error:
+                if error.status_code == 400 and self._leave_out(str(error.param), options):
+                    return self.reply(messages, call)
                 if error.status_code not in _RETRIED and error.status_code < 500:
                     raise NoReply(f"the server refused: {error.status_code} {error.message}") from error
                 reason, wait = f"{error.status_code} {error.message}", self._wait(attempt, error.response.headers)
@@ -85,6 +86,11 @@ class OpenAIGenerator(Generator):
             if attempt < self.retries:
                 time.sleep(wait)
         raise NoReply(f"the server failed {self.retries + 1} times, last with {reason}")
+
+    def _leave_out(self, refused: str, sent: dict[str, Any]) -> bool:
+        """Whether the server refused one of the options that it was sent, which no call sends from then on."""
+        self._options = {name: value for name, value in self._options.items() if name != refused}
+        return refused in sent
 
     def _wait(self, attempt: int, headers: Any) -> float:
         """Seconds until the next attempt."""
