@@ -92,10 +92,17 @@ class Archive:
         if path.exists():
             raise UserError(f"{path} exists already; resume that run, or choose another folder")
         path.parent.mkdir(parents=True, exist_ok=True)
+        begun = path.with_name(
+            path.name + ".begun"
+        )  # killed while it is being made, a run leaves none rather than half of one
+        begun.unlink(missing_ok=True)
+        with cls(begun) as archive:
+            archive._connection.executescript(_SCHEMA)
+            told = json.dumps(settings, sort_keys=True)
+            archive._connection.execute("INSERT INTO run VALUES ('settings', ?)", (told,))
+        begun.rename(path)
         archive = cls(path)
         archive._connection.execute("PRAGMA journal_mode=WAL")
-        archive._connection.executescript(_SCHEMA)
-        archive._connection.execute("INSERT INTO run VALUES ('settings', ?)", (json.dumps(settings, sort_keys=True),))
         return archive
 
     @classmethod

@@ -48,6 +48,55 @@ def serving(scratch: Path) -> list[str]:
     return found
 
 
+HARNESS = f"""
+import os, random, signal, sys, time
+from pathlib import Path
+from evotune.evolve import evolve
+from evotune.generators.components import ComponentsGenerator
+from metabench.recording import load
+
+recording, folder = load(sys.argv[1]), Path(sys.argv[2])
+
+def run(number):
+    out = folder / str(number)
+    evolve(ComponentsGenerator(7), [recording], out, seed=7, resume=(out / "archive.sqlite").exists(), **{SETTINGS!r})
+
+kills, number, rng = 0, 0, random.Random(0)
+while kills < 20:
+    child = os.fork()
+    if child == 0:
+        run(number)
+        os._exit(0)
+    time.sleep(rng.uniform(0.0, 1.5))
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        assert status == 0, status
+        number += 1
+        continue
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    kills += 1
+run(number)
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_moments_it_ends_with_the_archive_of_an_unbroken_run(
+    recording: Recording, tmp_path: Path
+) -> None:
+    """Each run is killed and taken up until it is complete, then comes the next, until twenty kills were made."""
+    path = save(recording, tmp_path / "one.json")
+    subprocess.run([sys.executable, "-c", HARNESS, str(path), str(tmp_path / "runs")], check=True, timeout=300)
+    whole = evolve(ComponentsGenerator(7), [load(path)], tmp_path / "whole", seed=7, **SETTINGS)
+    runs = list((tmp_path / "runs").glob("*/archive.sqlite"))
+    assert runs
+    with Archive.open(whole.archive) as unbroken:
+        rows = list(unbroken.without_times())
+    for run in runs:
+        with Archive.open(run) as broken:
+            assert list(broken.without_times()) == rows, run
+
+
 @pytest.mark.parametrize("after", [1, 4])
 def test_killed_and_taken_up(recording: Recording, tmp_path: Path, after: int) -> None:
     path = save(recording, tmp_path / "one.json")
