@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 import torch
 
-from lopt.features import blocks, factored_axes
-from lopt.step import cpu
+from lopt.features import SMALL_FC, blocks, factored_axes
+from lopt.step import cpu, plan
 from metabench import kernel as kernels
 
 HUGE = 2**31 + 1
@@ -23,26 +21,27 @@ def test_blocks_tile_a_tensor_of_more_than_two_billion(shape):
     assert [s.stop for s in last] == list(shape)
     total = sum(int(np.prod([s.stop - s.start for s in block], dtype=object)) for block in tiles)
     assert total == int(np.prod(shape, dtype=object))
-    geometry = cpu.Geometry.of(shape, factored_axes(shape))
+    geometry = plan.Geometry.of(shape, factored_axes(shape))
     assert geometry.outer * geometry.x * geometry.mid * geometry.y * geometry.z == total
 
 
-def test_the_kernel_reaches_moments_beyond_two_billion(tmp_path):
-    """Rows of m lie 2^31 + 1 floats apart in a sparse file: a 32-bit index would read elsewhere, or crash."""
-    module = kernels.find("lopt_small_fc_apply").reference()
-    arguments = module.inputs(size=(8, 16), seed=0)
-    n = 8 * 16
+def test_the_kernel_reaches_tensors_beyond_two_billion(tmp_path):
+    """The second tensor's momenta begin 2^31 + 1 floats after the first's: a 32-bit offset would read elsewhere, or crash."""
+    kernel = kernels.find("lopt_small_fc_apply")
+    module = kernel.reference()
+    arguments = module.inputs(size=[(8, 16), (16, 8)], seed=0)
+    right = module.expected(arguments)["out"]
+    m, n = arguments["m"], 3 * 8 * 16
     try:
-        m = np.memmap(tmp_path / "m.bin", np.float32, "w+", shape=(2 * HUGE + n,))
+        far = np.memmap(tmp_path / "m.bin", np.float32, "w+", shape=(HUGE + n,))
     except OSError as e:
-        pytest.skip(f"no room for a sparse file of 17 GB: {e}")
-    for k in range(3):
-        m[k * HUGE : k * HUGE + n] = arguments["m"][k].ravel()
-    handle = cpu.library(32, ())
-    pointers = [arguments[k].ctypes.data for k in ("p", "g")] + [m.ctypes.data]
-    pointers += [arguments[k].ctypes.data for k in ("v", "out", "slow", "fast", "weights")]
-    cpu._libraries[handle].lopt_small_fc_apply(*map(ctypes.c_void_p, pointers), 1, 8, 1, 16, 1, HUGE)
-    np.testing.assert_allclose(arguments["out"], module.expected(arguments)["out"], rtol=module.RTOL, atol=module.ATOL)
+        pytest.skip(f"no room for a sparse file of 9 GB: {e}")
+    far[:n], far[HUGE:] = m[:n], m[n:]
+    arguments["m"] = far
+    arguments["tensors"][1, plan.POINTERS.index("m")] = 4 * HUGE
+    run = cpu._libraries[cpu.library(SMALL_FC, 32, ())].apply
+    run(*(x.ctypes.data if getattr(x, "shape", ()) else x.item() for x in arguments.values()))
+    np.testing.assert_allclose(arguments["out"], right, rtol=module.RTOL, atol=module.ATOL)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (5, 7), (50, 3, 3), (2, 3, 4, 5), (1, 1, 1)])

@@ -1,4 +1,4 @@
-"""The C++ apply pass against plain PyTorch: hostile shapes, odd strides, half types, every kind of configuration.
+"""The C++ passes against plain PyTorch: hostile shapes, odd strides, half types, every kind of configuration.
 
 Tolerance: 5e-6 of how far the tensor moved, and the last place of the largest parameter, which is how p is stored.
 """
@@ -11,19 +11,28 @@ import pytest
 import torch
 
 from lopt import SmallFCLOpt
-from lopt.features import SMALL_FC, Accumulators
+from lopt.features import (
+    SMALL_FC,
+    Accumulators,
+    Axes,
+    col_factor,
+    factored_axes,
+    init_accumulators,
+    row_factor,
+)
 from lopt.models.mlp import MLP
-from lopt.step import cpu
-from lopt.step.reference import BLOCK, Factors, Folded, Gradient, apply_
+from lopt.step import cpu, plan
+from lopt.step.plan import AREA
+from lopt.step.reference import Factors, Gradient, apply_, fold, scale_outputs
 from metabench import kernel as kernels
 
 SHAPES = [(), (1,), (1, 1), (7,), (4099,), (13, 17), (1031, 3), (3, 1031), (64, 64), (2, 3, 5, 7, 3), (5, 5, 3, 3),
           (16, 24, 3, 3), (6, 40, 50), (40, 6, 50), (2, 700), (1, 5000), (5000, 1)]  # fmt: skip
 # One of each value, in company that interacts: tail handling, both paths, both loop orders.
 CONFIGS = [
-    {"BLOCK": 32, "VEC": 16, "UNROLL": 2, "HIDDEN_TILE": 4, "SEPARABLE": 1, "FUSE_OUTPUT": 1, "LOOP_ORDER": 1},
-    {"BLOCK": 128, "VEC": 4, "UNROLL": 4, "HIDDEN_TILE": 2, "SEPARABLE": 0, "FUSE_OUTPUT": 0, "LOOP_ORDER": 0},
-    {"BLOCK": 256, "VEC": 8, "UNROLL": 1, "HIDDEN_TILE": 16, "SEPARABLE": 1, "FUSE_OUTPUT": 0, "LOOP_ORDER": 1},
+    {"BLOCK": 32, "VEC": 16, "UNROLL": 2, "HIDDEN_TILE": 4, "PANEL": 256, "FUSE_OUTPUT": 1, "LOOP_ORDER": 1},
+    {"BLOCK": 128, "VEC": 4, "UNROLL": 4, "HIDDEN_TILE": 2, "PANEL": 1024, "FUSE_OUTPUT": 0, "LOOP_ORDER": 0},
+    {"BLOCK": 256, "VEC": 8, "UNROLL": 1, "HIDDEN_TILE": 16, "PANEL": 512, "FUSE_OUTPUT": 0, "LOOP_ORDER": 1},
 ]
 
 
@@ -63,9 +72,9 @@ def test_configurations_differ_in_speed_only(config):
     assert_same(contiguous, config=config)
 
 
-def test_a_tensor_of_many_slabs_and_blocks():
+def test_a_tensor_of_many_tiles():
     assert_same(lambda: [torch.randn(700, 1024), torch.randn(300_001), torch.randn(3, 200_000)], steps=2)
-    assert 700 * 1024 > cpu.SLAB > BLOCK
+    assert 3 * 200_000 > 300_001 > 4 * AREA
 
 
 def test_odd_strides():
@@ -106,18 +115,37 @@ def test_another_width():
 def test_the_numpy_reference_equals_lopts_step():
     """What the tuner holds the kernel against is what the optimizer means."""
     module = kernels.find("lopt_small_fc_apply").reference()
-    arguments = module.inputs(size=(24, 56), seed=1)
-    t = {k: torch.from_numpy(x) for k, x in arguments.items() if hasattr(x, "shape") and x.shape}
-    slow, fast = t["slow"].reshape(9, 24, 1), t["fast"].reshape(12, 1, 56)
-    a = Accumulators(t["m"], t["v"], row=slow[3:6], col=fast[6:9], diag=None)
-    (w1, b1), (w2, b2), (w3, b3) = (map(torch.from_numpy, layer) for layer in module._layers(arguments["weights"]))
-    net = Folded(w1[:16].T, w1[16:22].T, w1[22:].T, b1, MLP((w2.T, w3), (b2, b3)))
-    p = t["p"].clone()
-    apply_(SMALL_FC, p, Gradient(t["g"], torch.float32), a, Factors(slow[:3], fast[:3]), net, None, None,
-           float(arguments["weights"][-1]), False)  # fmt: skip
-    torch.testing.assert_close(
-        p, torch.from_numpy(module.expected(arguments)["out"]), rtol=module.RTOL, atol=module.ATOL
-    )
+    arguments = module.inputs(size=[(24, 56), (56, 24), (40,), (8, 3, 5, 6)], seed=1)
+    network = module.layers(arguments["network"])
+    w1, w2, b2, w3, b3 = map(torch.from_numpy, network)
+    outs = []
+    for i, (view, parts) in enumerate(module.tensors_of(arguments)):
+        p, g, m, v, slow, fast = (torch.from_numpy(x) for x in parts)
+        axes = (Axes(1, 3) if view.row_is_slow else Axes(3, 1)) if view.factored else None
+        row, col = (slow, fast) if view.row_is_slow else (fast, slow)
+        a = Accumulators(m, v, row, col, None) if view.factored else Accumulators(m, v, None, None, fast)
+        factors = Factors(row_factor(row, axes), col_factor(col)) if axes is not None else Factors(None, None)
+        _, step_scale, exp_mult, shrink, _, _ = arguments["rates"][i].tolist()
+        mlp = MLP((w1.T, w2.T, w3), (torch.from_numpy(arguments["bias"][i]), b2, b3)).to("cpu", torch.float64)
+        net = fold(SMALL_FC, scale_outputs(mlp, (step_scale, exp_mult)), torch.from_numpy(arguments["mean_square"][i]).double(),
+                   None, view.factored)  # fmt: skip
+        apply_(SMALL_FC, p, Gradient(g, torch.float64), a, factors, net, axes, None, shrink, False)
+        outs.append(p.reshape(-1))
+    want = module.expected(arguments)["out"]
+    torch.testing.assert_close(torch.cat(outs).float(), torch.from_numpy(want), rtol=3e-7, atol=1e-8)
+
+
+def test_the_plan_of_the_numpy_reference_is_lopts():
+    module = kernels.find("lopt_small_fc_apply").reference()
+    arguments, at = module.inputs(), 0
+    tensors = [torch.empty(s, device="meta") for s in module.SHAPES]
+    made = plan.plan([plan.Form.of(x, x, x, factored_axes(x.shape, "jax")) for x in tensors])
+    first = plan.FIELDS.index("slow_partial")
+    assert torch.equal(made.tensors[:, 7:first], torch.from_numpy(arguments["tensors"][:, 7:first]))
+    for x, row in zip(tensors, arguments["tensors"], strict=True):
+        assert row[0] == row[1] == row[2] == row[4] == 4 * at and row[3] == 12 * at
+        at += x.numel()
+    assert len(arguments["p"]) == at and arguments["tiles"].shape[1] == len(plan.TILE_FIELDS)
 
 
 def test_a_tuned_step_is_taken_once():
@@ -139,13 +167,21 @@ def test_an_unknown_parameter_is_named():
         SmallFCLOpt([p], weights="random:0", backend="cpu", config={"BLOK": 64}).step()
 
 
-def test_the_operator_is_well_formed():
-    handle = cpu.library(32, ())
-    n, x = 48, torch.randn
-    arguments = (torch.empty(6, 8), x(6, 8), x(6, 8), x(3, 6, 8), torch.rand(6, 8), torch.rand(9, 6), torch.rand(12, 8),
-                 x(28 * 32 + 32 + 1024 + 32 + 64 + 2 + 1), [1, 6, 1, 8, 1], handle)  # fmt: skip
-    assert n == arguments[0].numel()
-    torch.library.opcheck(torch.ops.lopt.small_fc_apply.default, arguments)
+def test_the_operators_are_well_formed():
+    """Schema, fake kernels, and what a compiled graph makes of the tensors that they change."""
+    handle = cpu.library(SMALL_FC, 32, ())
+    params = [torch.randn(6, 8), torch.randn(5)]
+    accs = [init_accumulators(p.shape, factored_axes(p.shape), p.device, p.dtype) for p in params]
+    grads = [torch.randn_like(p) for p in params]
+    factors = [x for a in accs for x in (a.row, a.col, a.diag) if x is not None]
+    rates = torch.tensor([[1, 1e-2, 1e-3, 1, 0, 1]]).repeat(2, 1)
+    common = (params, grads, [a.m for a in accs], [a.v for a in accs], factors, rates)
+    rule = ([0, 1, -1, -1], float("inf"), False, handle)
+    torch.library.opcheck(torch.ops.lopt.measure_.default, (*common, torch.full((7,), 0.9), *rule))
+    network = torch.randn(28 * 32 + 1024 + 32 + 64 + 2)
+    torch.library.opcheck(
+        torch.ops.lopt.apply_.default, (*common, torch.rand(2, 28), torch.randn(2, 32), network, *rule)
+    )
 
 
 def test_every_axis_order_finds_its_row_and_column():

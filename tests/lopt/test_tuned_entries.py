@@ -58,5 +58,5 @@ def test_a_damaged_file_is_named_and_not_used(folders):
 def test_the_step_takes_the_tuned_configuration(monkeypatch):
     write(tuned.user_folder("lopt_small_fc_apply"), entry(128), device="a-cpu-avx2")
     monkeypatch.setattr(kernels, "cpu_device", lambda flags: "a-cpu-avx2")
-    assert cpu.configuration(None) == (("BLOCK", 128),)
-    assert cpu.configuration({"BLOCK": 32}) == (("BLOCK", 32),), "an explicit configuration wins"
+    assert cpu.configuration("lopt_small_fc_apply", None) == (("BLOCK", 128),)
+    assert cpu.configuration("lopt_small_fc_apply", {"BLOCK": 32}) == (("BLOCK", 32),), "an explicit configuration wins"

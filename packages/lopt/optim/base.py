@@ -10,7 +10,7 @@ then has the same keys whatever happened to have a gradient. State is float32 fo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -179,7 +179,7 @@ class LearnedOptimizer(torch.optim.Optimizer):
         if self.options["nonfinite"] == "propagate" or not every:
             return None
         device = every[0].param.device
-        largest = torch._foreach_norm([s.grad.tensor for s in every], float("inf"))
+        largest = largest_magnitudes([s.grad.tensor for s in every])
         ok = torch.stack([x.to(device, torch.float32) for x in largest]) < LARGEST_GRADIENT  # False for NaN
         if self.options["nonfinite"] == "raise":
             self._pending = (ok, [s.name for s in every])
@@ -312,6 +312,14 @@ def check_group(group: Mapping[str, Any]) -> None:
             raise ValueError(f"a tensor {key} must have one element, this one has shape {tuple(value.shape)}")
         if not isinstance(value, Tensor) and not value >= 0:
             raise ValueError(f"{key}={value!r}: it must be a number of at least 0")
+
+
+def largest_magnitudes(grads: list[Tensor]) -> Sequence[Tensor]:
+    """max |g| of each gradient, (); NaN if there is one. The CPU's infinity norm takes fifteen times as long as `aminmax`."""
+    if any(g.device.type != "cpu" for g in grads):
+        return torch._foreach_norm(grads, float("inf"))
+    ends = [torch.aminmax(g) for g in grads]
+    return [torch.maximum(-low, high) for low, high in ends]
 
 
 def clip_scale(grads: Iterable[Tensor], limit: float) -> Tensor:

@@ -34,8 +34,8 @@ from ..features import (
 )
 from ..models.mlp import MLP
 from ..models.small_fc import SmallFCWeights
-from ..step import dispatch
-from ..step.reference import Factors, Gradient, fold, measure_, scale_outputs, update_factors_
+from ..step import cpu, dispatch
+from ..step.reference import Factors, Gradient, Member, apply_, fold, measure_, scale_outputs, update_factors_
 from .base import LearnedOptimizer, Slot, accumulators, count_, hold, rates, state_type
 
 
@@ -68,7 +68,6 @@ def small_fc_update_(
     decays: Decays,
     time: Tensor,  # (11,)
     axes: Axes | None,
-    apply: dispatch.Apply,
     shrink: float | Tensor = 1.0,  # 1 - lr * weight decay
     shrink_after: bool = False,
 ) -> None:
@@ -76,7 +75,14 @@ def small_fc_update_(
     factors = Factors(None, None) if axes is None else update_factors_(a, g, decays.adafactor, axes)
     mean_square, kept = measure_(SMALL_FC, p, g, a, factors, decays)
     net = fold(SMALL_FC, mlp, mean_square, time, axes is not None)
-    apply(p, g, a, factors, net, axes, kept, shrink, shrink_after)
+    apply_(SMALL_FC, p, g, a, factors, net, axes, kept, shrink, shrink_after)
+
+
+def small_fc_fused_(handle: int, batch: cpu.Batch, mlp: MLP, times: Tensor) -> None:
+    """The same for all tensors at once, by compiled kernels. times: (T, 11), constant over a tensor, so part of its bias."""
+    mean_square, _ = cpu.measure_(handle, batch)
+    bias = torch.addmm(mlp.biases[0], times, mlp.weights[0][:, SMALL_FC.size :].T)
+    cpu.apply_(handle, batch, mean_square, bias, cpu.pack(SMALL_FC.size, mlp.weights, mlp.biases))
 
 
 class SmallFCLOpt(LearnedOptimizer):
@@ -147,16 +153,26 @@ class SmallFCLOpt(LearnedOptimizer):
     ) -> None:  # fmt: skip
         w = self.placed(values["weights"], device, dtype)
         decays = hold(w.decays().to(device, dtype), ok)
-        times = time_features(torch.stack([s.state["step"] for s in slots]).to(dtype)).unbind()  # (11,) each
-        apply = dispatch.applier(self.options["backend"], device, dtype, w.mlp, self.options["config"])
-        lr, _ = rates(group, device)
-        scaled: dict[float, MLP] = {}
-        for s, time in zip(slots, times, strict=True):
-            scale, axes = self.step_scale(s.param, group, values), factored_axes(s.param.shape, values["layout"])
-            if scale not in scaled:
-                scaled[scale] = scale_outputs(w.mlp, (lr * scale * group["step_mult"], group["exp_mult"]))
-            if s.param.numel():
-                shrink = 1 - lr * scale * group["weight_decay"]
-                small_fc_update_(s.param, s.grad, accumulators(s.state), scaled[scale], decays, time, axes, apply, shrink,
-                                 group["decay_after_step"])  # fmt: skip
+        handle = dispatch.kernels(self.options["backend"], SMALL_FC, w.mlp, device, dtype, self.options["config"])
+        times = time_features(torch.stack([s.state["step"] for s in slots]).to(dtype))
+        members = [self._member(group, values, s, time, device) for s, time in zip(slots, times.unbind(), strict=True)]
+        fused, alone = cpu.divide(handle, members)
+        if handle is not None and fused:
+            bias = torch.stack([x.constant for x in fused])
+            small_fc_fused_(handle, cpu.Batch.of(fused, decays), w.mlp, bias)
+        scaled: dict[Any, MLP] = {}
+        for x in alone:
+            if x.step_scale not in scaled:
+                scaled[x.step_scale] = scale_outputs(w.mlp, (x.step_scale, x.exp_mult))
+            small_fc_update_(x.param, x.grad, x.accumulators, scaled[x.step_scale], decays, x.constant, x.axes, x.shrink,
+                             x.shrink_after)  # fmt: skip
         count_(slots, ok)
+
+    def _member(
+        self, group: dict[str, Any], values: dict[str, Any], s: Slot, time: Tensor, device: torch.device
+    ) -> Member:
+        lr, _ = rates(group, device)
+        lr = lr * self.step_scale(s.param, group, values)
+        return Member(s.param, s.grad, accumulators(s.state), factored_axes(s.param.shape, values["layout"]), time,
+                      lr * group["step_mult"], group["exp_mult"], 1 - lr * group["weight_decay"],
+                      group["decay_after_step"])  # fmt: skip

@@ -1,8 +1,9 @@
 """Compiles a kernel's C++ source on first use and keeps the library for later processes.
 
-The cache is keyed by source, flags, macros, compiler version and processor: if any differs, it is another library. Many
-processes may ask at once: each builds in a folder of its own and moves the result into place, which is atomic. A cache
-that cannot be written (read-only, full) is done without: the library is built in a temporary folder, loaded, and removed.
+The cache is keyed by source (its own headers included), flags, macros, compiler version and processor: if any differs, it
+is another library. Many processes may ask at once: each builds in a folder of its own and moves the result into place,
+which is atomic. A cache that cannot be written (read-only, full) is done without: the library is built in a temporary
+folder, loaded, and removed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT = 300  # seconds; a build takes 1 to 3
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 class BuildError(RuntimeError):
@@ -68,11 +71,23 @@ def key(source: str, command: Sequence[str], arguments: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
+def text_of(source: Path) -> str:
+    """A source with all that it includes by `#include "..."`, each file once."""
+    seen: dict[Path, str] = {}
+    waiting = [source.resolve()]
+    while waiting:
+        path = waiting.pop()
+        if path not in seen and path.is_file():
+            seen[path] = path.read_text()
+            waiting += [(path.parent / name).resolve() for name in INCLUDE.findall(seen[path])]
+    return "\0".join(seen.values())
+
+
 def load(source: Path, flags: Sequence[str], defines: Mapping[str, Any]) -> ctypes.CDLL:
     """The library of one source under one configuration, from the cache or built now."""
     command = compiler()
     arguments = [*flags, *(f"-D{name}={value}" for name, value in sorted(defines.items()))]
-    name = f"{source.stem}-{key(source.read_text(), command, arguments)}.so"
+    name = f"{source.stem}-{key(text_of(source), command, arguments)}.so"
     cached = cache_folder() / name
     library = _open(cached) if cached.is_file() else None
     return library or _build(source, [*command, *arguments], cached)

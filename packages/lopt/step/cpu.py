@@ -1,15 +1,18 @@
-"""The apply pass in C++: kernels/lopt_small_fc_apply behind a torch operator.
+"""The five passes of a step in C++: kernels/lopt_step (sums to fold) and kernels/lopt_NAME_apply, behind torch operators.
 
-`torch.ops.lopt.small_fc_apply` is registered once with `torch.library.Library` (about 15 us a call, where `custom_op` costs
-92), takes tensors and the path of a loaded library, and has a fake kernel, so that it can stand in a compiled graph.
+`torch.ops.lopt.measure_` and `apply_` take the tensors of a whole step and the place of a loaded library. They are
+registered with `torch.library.Library` (about 15 us a call, where `custom_op` costs 92) and have fake kernels, so that they can
+stand in a compiled graph. Plan, scratch and addresses are the operators' own business.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping
-from functools import cache
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -17,148 +20,225 @@ from torch import Tensor
 
 from metabench import kernel as kernels
 
-from ..features import SMALL_FC, Accumulators, Axes, Block, blocks, diag_scales, factor_features, part, present
+from ..features import CELO2, SMALL_FC, VELO, Accumulators, Axes, Decays, FeatureSet
 from ..models.mlp import MLP
-from . import build, tuned
-from .reference import Factors, Folded, Gradient
+from . import build, plan, tuned
+from .reference import Gradient, Member
 
-KERNEL = "lopt_small_fc_apply"
-SLAB = 1 << 18  # elements a call: bounds what is copied for odd strides and types, and a vector's 12 factor features
-
-
-class Geometry(NamedTuple):
-    """A factored tensor as (outer, x, mid, y, z): x and y are its factored axes in array order."""
-
-    outer: int
-    x: int
-    mid: int
-    y: int
-    z: int
-
-    @staticmethod
-    def of(shape: tuple[int, ...], axes: Axes | None) -> Geometry:
-        if axes is None:
-            return Geometry(1, 1, 1, math.prod(shape), 1)
-        first, second = sorted(axes)
-        return Geometry(math.prod(shape[:first]), shape[first], math.prod(shape[first + 1 : second]), shape[second],
-                        math.prod(shape[second + 1 :]))  # fmt: skip
+RATES = 6  # columns of `rates`: enum Rate in kernels/lopt_step/plan.h
+MEANS = 9  # mean p^2, means of v and m_k, variances of v and m_k
+KERNELS = {SMALL_FC.name: "lopt_small_fc_apply", VELO.name: "lopt_velo_apply", CELO2.name: "lopt_celo2_apply"}
 
 
-_libraries: list[ctypes.CDLL] = []  # an operator's arguments are numbers: a library is known by its place
+class Library(NamedTuple):
+    """Two compiled sources of one feature set and width."""
+
+    features: int
+    measure: Any  # lopt_measure
+    apply: Any  # lopt_NAME_apply
+
+
+_libraries: list[Library] = []  # an operator's arguments are numbers: a library is known by its place
 
 
 @cache
-def library(hidden: int, config: tuple[tuple[str, Any], ...]) -> int:
-    """Build or find the kernel for one width and configuration; its handle. BuildError if there is no way."""
-    source = kernels.find(KERNEL).source(".cpp")
-    lib = build.load(source, compiler_flags(), {"HIDDEN": hidden, **dict(config)})
-    f = lib.lopt_small_fc_apply
-    f.argtypes = [ctypes.c_void_p] * 8 + [ctypes.c_int64] * 6
-    f.restype = ctypes.c_float
-    _libraries.append(lib)
+def library(features: FeatureSet, hidden: int, config: tuple[tuple[str, Any], ...]) -> int:
+    """Build or find the kernels for one feature set, width and configuration; their handle. BuildError if there is no way."""
+    name = KERNELS[features.name]
+    flags = compiler_flags(name)
+    macros = {"EXTRA": int(features.extra), "RMS_EPS": f"{features.rms_eps}f", "DIAG_EPS": f"{features.diag_eps}f"}
+    measure = build.load(kernels.root() / "lopt_step" / "measure.cpp", flags, macros).lopt_measure
+    apply = getattr(build.load(kernels.find(name).source(".cpp"), flags, {"HIDDEN": hidden, **dict(config)}), name)
+    measure.argtypes = [_P, _I, _P, _I, _P, _P, _F, _C, _P, _P, _P, _P, _P, _C]
+    apply.argtypes = [_P] * 7 + [_P, _P, _I, _P, _P, _P, _P, _I, _F, _C, _C]
+    measure.restype, apply.restype = None, _F
+    _libraries.append(Library(features.size, measure, apply))
     return len(_libraries) - 1
 
 
-def compiler_flags() -> list[str]:
+_P, _I, _F, _C = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
+
+
+def compiler_flags(name: str = KERNELS["small_fc"]) -> list[str]:
     """The flags that tuning used too: they are part of the kernel's definition."""
-    return list(kernels.find(KERNEL).space_definition()["KernelSpecification"]["CompilerOptions"])
+    return list(kernels.find(name).space_definition()["KernelSpecification"]["CompilerOptions"])
 
 
 def serves(mlp: MLP, dtype: torch.dtype) -> bool:
-    """The kernel has two hidden layers of one width, a multiple of 16 up to 128, and computes in float32."""
+    """The kernels have two hidden layers of one width, a multiple of 4 up to 128, and compute in float32."""
     hidden = mlp.widths[1]
-    shape = len(mlp.widths) == 4 and mlp.widths[2] == hidden and mlp.widths[3] == 2
-    return shape and hidden % 16 == 0 and hidden <= 128 and dtype == torch.float32
+    shape = len(mlp.widths) == 4 and mlp.widths[2] == hidden and mlp.widths[3] >= 2
+    return shape and hidden % 4 == 0 and hidden <= 128 and dtype == torch.float32
 
 
-def configuration(config: Mapping[str, Any] | None) -> tuple[tuple[str, Any], ...]:
+def configuration(name: str, config: Mapping[str, Any] | None) -> tuple[tuple[str, Any], ...]:
     """The tunable parameters: those asked for, else the tuned entry's, else none (the source's defaults)."""
-    names = [p["Name"] for p in kernels.find(KERNEL).space_definition()["ConfigurationSpace"]["TuningParameters"]]
-    device = kernels.cpu_device(compiler_flags())
-    chosen = config if config is not None else tuned.lookup(KERNEL, device, "cpu", "matrix", "float32") or {}
+    names = [p["Name"] for p in kernels.find(name).space_definition()["ConfigurationSpace"]["TuningParameters"]]
+    device = kernels.cpu_device(compiler_flags(name))
+    chosen = config if config is not None else tuned.lookup(name, device, "cpu", "matrix", "float32") or {}
     unknown = sorted(set(chosen) - set(names))
     if unknown:
-        raise ValueError(f"{KERNEL} has no parameter {', '.join(unknown)}; it has {', '.join(names)}")
+        raise ValueError(f"{name} has no parameter {', '.join(unknown)}; it has {', '.join(names)}")
     return tuple(sorted(chosen.items()))
 
 
-def pack(net: Folded, shrink: float | Tensor) -> Tensor:
-    """The folded network as the kernel wants it: W1 (28, h), b1, W2 (in, out), b2, W3 (2, h), b3, shrink, end to end."""
-    row = torch.zeros_like(net.col) if net.row is None else net.row
-    (w2, w3), (b2, b3) = net.tail.weights, net.tail.biases
-    parts = [
-        torch.cat([net.vector, row, net.col], 1).T,
-        net.bias,
-        w2.T,
-        b2,
-        w3,
-        b3,
-        torch.as_tensor(shrink, dtype=torch.float32),
-    ]
-    return torch.cat([x.reshape(-1) for x in parts])
+class Batch(NamedTuple):
+    """All tensors of one step that share meta-weights, device and state type."""
+
+    params: list[Tensor]
+    grads: list[Gradient]
+    accumulators: list[Accumulators]
+    axes: list[Axes | None]
+    rates: Tensor  # (T, RATES)
+    decays: Tensor  # (7,)
+
+    @staticmethod
+    def of(members: Sequence[Member], decays: Decays) -> Batch:
+        """A batch of members that `served` accepts; gradients share their bound."""
+        grads = [x.grad for x in members]
+        columns = ([1.0 if g.scale is None else g.scale for g in grads], [x.step_scale for x in members],
+                   [x.exp_mult for x in members], [x.shrink for x in members], [float(x.shrink_after) for x in members],
+                   [1.0 if g.ok is None else g.ok for g in grads])  # fmt: skip
+        rates = torch.stack([_column(x) for x in columns], 1)
+        return Batch([x.param for x in members], grads, [x.accumulators for x in members], [x.axes for x in members],
+                     rates, torch.cat([decays.momentum, decays.rms.reshape(1), decays.adafactor]))  # fmt: skip
+
+    def arguments(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
+        """p, g, m, v, factors: R and C of a factored tensor, D of another, one after the other."""
+        a = self.accumulators
+        factors = [x for one in a for x in (one.row, one.col, one.diag) if x is not None]
+        return self.params, [g.tensor for g in self.grads], [x.m for x in a], [x.v for x in a], factors
+
+    def rule(self) -> tuple[list[int], float, bool]:
+        """axes as numbers (-1 for none), the bound of a gradient, whether NaN becomes 0."""
+        first = self.grads[0]
+        return flat_axes(self.axes), math.inf if first.bound is None else first.bound, first.replace_nan
 
 
-def apply_(
-    handle: int, p: Tensor, g: Gradient, a: Accumulators, factors: Factors, net: Folded, axes: Axes | None,
-    kept: Tensor | None, shrink: float | Tensor, shrink_after: bool,
+def flat_axes(axes: Sequence[Axes | None]) -> list[int]:
+    return [i for a in axes for i in ((-1, -1) if a is None else a)]
+
+
+def _column(values: Sequence[float | Tensor]) -> Tensor:
+    """Numbers and one-element tensors as (T,) float32; no tensor is read."""
+    if not any(isinstance(x, Tensor) for x in values):
+        return torch.tensor(values, dtype=torch.float32)
+    return torch.stack([torch.as_tensor(x, dtype=torch.float32).reshape(()) for x in values])
+
+
+def divide(handle: int | None, members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
+    """Those that a plan can hold, and the others, which are stepped alone; empty tensors are in neither."""
+    full = [x for x in members if x.param.numel()]
+    if handle is None:
+        return [], full
+    held = [plan.Form.of(x.param, x.grad.tensor, x.param, x.axes).served() for x in full]
+    return list(compress(full, held)), [x for x, inside in zip(full, held, strict=True) if not inside]
+
+
+def measure_(handle: int, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Accumulators in place; mean squares of the features (T, F) and `MEANS` of p and the old moments (T, 9)."""
+    return torch.ops.lopt.measure_(*batch.arguments(), batch.rates, batch.decays, *batch.rule(), handle)
+
+
+def apply_(handle: int, batch: Batch, mean_square: Tensor, bias: Tensor, network: Tensor) -> None:
+    """p <- shrink p - step. bias: (T, h), the first layer's; network: (K,) for all tensors or (T, K), see `pack`."""
+    arguments = (*batch.arguments(), batch.rates, mean_square, bias, network)
+    torch.ops.lopt.apply_(*arguments, *batch.rule(), handle)
+
+
+def pack(features: int, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
+    """W1 (features, h), W2 (in, out), b2, W3 (2, h), b3 end to end, for one network or a stack of them: (..., K)."""
+    first, hidden, last = weights
+    parts = [first[..., :features].mT, hidden.mT, biases[1], last[..., :2, :], biases[2][..., :2]]
+    lead = hidden.shape[:-2]
+    return torch.cat([x.reshape(*lead, -1) for x in parts], -1)
+
+
+# ---- the operators -----------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=16)
+def _plan(forms: tuple[plan.Form, ...]) -> plan.Plan:
+    return plan.plan(forms)
+
+
+class _Layout(NamedTuple):
+    """A plan, and its tensors' rows with this step's addresses."""
+
+    plan: plan.Plan
+    tensors: Tensor
+
+    @staticmethod
+    def of(p: list[Tensor], g: list[Tensor], out: list[Tensor], m: list[Tensor], v: list[Tensor], factors: list[Tensor],
+           axes: list[int]) -> _Layout:  # fmt: skip
+        pairs = [None if c < 0 else Axes(c, r) for c, r in zip(axes[::2], axes[1::2], strict=True)]
+        made = _plan(tuple(map(plan.Form.of, p, g, out, pairs)))
+        slow, fast, rest = [], [], iter(factors)
+        for pair in pairs:
+            first = next(rest).data_ptr()
+            second = first if pair is None else next(rest).data_ptr()
+            if pair is not None and pair.r < pair.c:
+                first, second = second, first
+            slow.append(first)
+            fast.append(second)
+        addresses = [[x.data_ptr() for x in xs] for xs in (p, g, out, m, v)]
+        return _Layout(made, made.filled([*addresses, slow, fast]))
+
+
+def _measure(
+    p: list[Tensor], g: list[Tensor], m: list[Tensor], v: list[Tensor], factors: list[Tensor], rates: Tensor,
+    decays: Tensor, axes: list[int], bound: float, replace_nan: bool, handle: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    lib, (made, tensors) = _libraries[handle], _Layout.of(p, g, p, m, v, factors, axes)
+    n = len(made.tiles)
+    partials = torch.empty(made.partials)
+    squares = torch.empty(n, lib.features, dtype=torch.float64)
+    moments = torch.empty(n, MEANS, dtype=torch.float64)
+    mean_square, means = torch.empty(len(p), lib.features), torch.empty(len(p), MEANS)
+    rates, decays = rates.contiguous(), decays.contiguous()
+    lib.measure(tensors.data_ptr(), len(p), made.tiles.data_ptr(), n, rates.data_ptr(), decays.data_ptr(), bound, replace_nan,
+                partials.data_ptr(), squares.data_ptr(), moments.data_ptr(), mean_square.data_ptr(), means.data_ptr(),
+                _threads())  # fmt: skip
+    torch.autograd.graph.increment_version([*m, *v, *factors])
+    return mean_square, means
+
+
+def _apply(
+    p: list[Tensor], g: list[Tensor], m: list[Tensor], v: list[Tensor], factors: list[Tensor], rates: Tensor,
+    mean_square: Tensor, bias: Tensor, network: Tensor, axes: list[int], bound: float, replace_nan: bool, handle: int,
 ) -> None:  # fmt: skip
-    """p <- shrink p - step by the compiled kernel, slab by slab; odd strides and types are copied a slab at a time."""
-    if axes is not None and axes.r > axes.c:  # R drops the later axis: it is what stays along a row
-        slow, fast = (factors.row, a.row), (factors.col, a.col)
-    else:
-        slow, fast = (factors.col, a.col), (factors.row, a.row)
-        net = _swapped(net)
-    weights = pack(net, 1.0 if shrink_after else shrink)
-    for block in blocks(p.shape, SLAB):
-        view = p[block]
-        old = view.to(torch.float32).contiguous()
-        in_place = view.dtype == torch.float32 and view.is_contiguous() and g.ok is None
-        out = view if in_place else torch.empty_like(old)
-        m, v = part(a.m, block), a.v[block]
-        geometry = Geometry.of(tuple(view.shape), axes)
-        torch.ops.lopt.small_fc_apply(out, old, g[block].contiguous(), m, v, _slow(slow, block), _fast(fast, a, block),
-                                      weights, list(geometry), handle)  # fmt: skip
-        if shrink_after:
-            out.mul_(shrink)
-        if not in_place:
-            view.copy_(out if g.ok is None else torch.where(g.ok, out, old))
+    made, tensors = _Layout.of(p, g, p, m, v, factors, axes)
+    rates, mean_square, bias, network = (x.contiguous() for x in (rates, mean_square, bias, network))
+    stride = network.shape[1] if network.ndim == 2 else 0
+    _libraries[handle].apply(*[None] * 7, tensors.data_ptr(), made.tiles.data_ptr(), len(made.tiles), rates.data_ptr(),
+                             mean_square.data_ptr(), bias.data_ptr(), network.data_ptr(), stride, bound, replace_nan,
+                             _threads())  # fmt: skip
+    torch.autograd.graph.increment_version(p)
 
 
-def _swapped(net: Folded) -> Folded:
-    """Rows and columns exchanged; a vector has only columns."""
-    return net if net.row is None else net._replace(row=net.col, col=net.row)
+_parent = os.getpid()
 
 
-def _slow(moment: tuple[Tensor | None, Tensor | None], block: Block) -> Tensor:
-    """(9, ...): scales, moments, their rsqrt, of the factor that stays along a row; for a vector a neutral one."""
-    scale, x = moment
-    if scale is None or x is None:
-        return torch.ones(9, 1)
-    return torch.cat([part(scale, block), factor_features(part(x, block))]).reshape(9, -1)
+def _threads() -> int:
+    """As many as torch uses; one in a forked child, where GNU's OpenMP has lost its threads and would wait for them."""
+    return torch.get_num_threads() if os.getpid() == _parent else 1
 
 
-def _fast(moment: tuple[Tensor | None, Tensor | None], a: Accumulators, block: Block) -> Tensor:
-    """(12, ...): scales of g, scales of m, moments, their rsqrt, of the factor that varies along a row."""
-    scale, x = moment
-    if scale is None or x is None:
-        diag = part(present(a.diag), block)
-        return torch.cat([*diag_scales(SMALL_FC, diag), factor_features(diag)]).reshape(12, -1)
-    scale = part(scale, block)
-    return torch.cat([scale, scale, factor_features(part(x, block))]).reshape(12, -1)
+def _fake_measure(p: list[Tensor], *rest: Any) -> tuple[Tensor, Tensor]:
+    rates, handle = rest[4], rest[-1]
+    return rates.new_empty(len(p), _libraries[handle].features), rates.new_empty(len(p), MEANS)
 
 
-def _launch(
-    out: Tensor, p: Tensor, g: Tensor, m: Tensor, v: Tensor, slow: Tensor, fast: Tensor, weights: Tensor,
-    geometry: list[int], handle: int,
-) -> None:  # fmt: skip
-    tensors = (p, g, m, v, out, slow, fast, weights)
-    _libraries[handle].lopt_small_fc_apply(*(x.data_ptr() for x in tensors), *geometry, m.stride(0))
-
-
-_schema = torch.library.Library("lopt", "DEF")
-_schema.define(
-    "small_fc_apply(Tensor(a!) out, Tensor p, Tensor g, Tensor m, Tensor v, Tensor slow, Tensor fast, Tensor weights, "
-    "int[] geometry, int handle) -> ()"
+_operators = torch.library.Library("lopt", "DEF")
+_TENSORS = "Tensor[] g, Tensor{0}[] m, Tensor{1}[] v, Tensor{2}[] factors, Tensor rates"
+_RULE = "int[] axes, float bound, bool replace_nan, int handle"
+_operators.define(
+    f"measure_(Tensor[] p, {_TENSORS.format('(a!)', '(b!)', '(c!)')}, Tensor decays, {_RULE}) -> (Tensor, Tensor)"
 )
-_schema.impl("small_fc_apply", _launch, "CPU")
-_schema.impl("small_fc_apply", lambda *_: None, "Meta")
+_operators.define(
+    f"apply_(Tensor(a!)[] p, {_TENSORS.format('', '', '')}, Tensor mean_square, Tensor bias, Tensor network, {_RULE}) -> ()"
+)
+_operators.impl("measure_", _measure, "CPU")
+_operators.impl("apply_", _apply, "CPU")
+torch.library.register_fake("lopt::measure_", _fake_measure, lib=_operators)
+torch.library.register_fake("lopt::apply_", lambda *_: None, lib=_operators)

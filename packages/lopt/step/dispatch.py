@@ -1,37 +1,27 @@
-"""Picks who applies a step: plain PyTorch or a compiled kernel.
+"""Picks who takes a step: plain PyTorch, tensor by tensor, or compiled kernels on the plan of all tensors.
 
-A backend is one function of the type `Apply`. `auto` takes the C++ kernel for float32 state on the CPU when it can be
-built. A kernel that cannot be built is replaced by the reference with one warning; which one took the step never changes
-what the step is.
+`auto` takes the C++ kernels for float32 state on the CPU when they can be built, and says once what it took (logger "lopt").
+Kernels that cannot be built are replaced by the reference with one warning; which one took the step never changes what
+the step is.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import warnings
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from ..features import SMALL_FC, Accumulators, Axes
+from ..features import FeatureSet
 from ..models.mlp import MLP
-from . import cpu, reference
+from . import cpu
 from .build import BuildError
-from .reference import Factors, Folded, Gradient
 
 BACKENDS = ("auto", "reference", "cpu")
-
-
-class Apply(Protocol):
-    """p <- shrink p - step, from accumulators and statistics that are already this step's."""
-
-    def __call__(
-        self, p: Tensor, g: Gradient, a: Accumulators, factors: Factors, net: Folded, axes: Axes | None,
-        kept: Tensor | None, shrink: float | Tensor, shrink_after: bool,
-    ) -> None: ...  # fmt: skip
+log = logging.getLogger("lopt")
 
 
 def check(backend: str) -> str:
@@ -41,34 +31,39 @@ def check(backend: str) -> str:
     return backend
 
 
-def applier(
-    backend: str, device: torch.device, dtype: torch.dtype, mlp: MLP, config: Mapping[str, Any] | None
-) -> Apply:
-    """Who applies small_fc's step for parameters of one device and state type."""
-    wanted = backend == "cpu" or (backend == "auto" and device.type == "cpu")
-    if not wanted or not cpu.serves(mlp, dtype) or device.type != "cpu":
-        if backend == "cpu":
-            raise ValueError(f"backend='cpu' serves float32 state on the CPU and networks 39-h-h-2 with h a multiple of 16; "
-                             f"this is {dtype} on {device}, widths {mlp.widths}: use backend='auto'")  # fmt: skip
-        return partial(reference.apply_, SMALL_FC)
-    handle = _library(mlp.widths[1], None if config is None else tuple(sorted(config.items())))
-    return partial(reference.apply_, SMALL_FC) if handle is None else partial(cpu.apply_, handle)
+def kernels(
+    backend: str,
+    features: FeatureSet,
+    mlp: MLP,
+    device: torch.device,
+    dtype: torch.dtype,
+    config: Mapping[str, Any] | None,
+) -> int | None:
+    """The handle of the compiled kernels for one network, device and state type; None for the reference."""
+    possible = device.type == "cpu" and cpu.serves(mlp, dtype)
+    if backend == "cpu" and not possible:
+        raise ValueError(f"backend='cpu' serves float32 state on the CPU and networks of two equal hidden layers, a multiple of "
+                         f"4 wide; this is {dtype} on {device}, widths {mlp.widths}: use backend='auto'")  # fmt: skip
+    if backend == "reference" or not possible:
+        return None
+    return _library(features, mlp.widths[1], None if config is None else tuple(sorted(config.items())))
 
 
 @torch.compiler.assume_constant_result  # a compiled step asks while it is being traced, and once
-def _library(hidden: int, config: tuple[tuple[str, Any], ...] | None) -> int | None:
-    return _find_library(hidden, config)
+def _library(features: FeatureSet, hidden: int, config: tuple[tuple[str, Any], ...] | None) -> int | None:
+    return _find_library(features, hidden, config)
 
 
 @functools.cache
-def _find_library(hidden: int, config: tuple[tuple[str, Any], ...] | None) -> int | None:
-    """The kernel's handle, or None after one warning. Cached: the question is settled once per process."""
+def _find_library(features: FeatureSet, hidden: int, config: tuple[tuple[str, Any], ...] | None) -> int | None:
+    """The kernels' handle, or None after one warning. Cached: the question is settled once per process."""
+    name = cpu.KERNELS[features.name]
     try:
-        return cpu.library(hidden, cpu.configuration(None if config is None else dict(config)))
+        chosen = cpu.configuration(name, None if config is None else dict(config))
+        handle = cpu.library(features, hidden, chosen)
     except BuildError as e:
-        warnings.warn(
-            f"lopt steps in plain PyTorch, about half as fast as with its C++ kernel: {e}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        message = f"lopt steps in plain PyTorch, several times slower than with its C++ kernels: {e}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
         return None
+    log.info("%s steps in C++ (%s, %s)", features.name, name, dict(chosen) or "default configuration")
+    return handle

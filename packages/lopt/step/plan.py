@@ -101,14 +101,15 @@ def plan(forms: Sequence[Form], area: int = AREA) -> Plan:
             )
     shapes = [Geometry.of(form.shape, form.axes) for form in forms]
     most, total = area << 40, sum(math.prod(x) for x in shapes)
-    while area < most and (total > TILES * area or sum(sum(partial_sizes(x, area)) for x in shapes) > PARTIALS):
+    factored = [x for form, x in zip(forms, shapes, strict=True) if form.axes is not None]
+    while area < most and (total > TILES * area or sum(sum(partial_sizes(x, area)) for x in factored) > PARTIALS):
         area *= 4
     tensors: list[tuple[int, ...]] = []
     tiles: list[tuple[int, ...]] = []
     partials = 0
     for i, (form, geometry) in enumerate(zip(forms, shapes, strict=True)):
         own = list(cut(geometry, area))
-        slow, fast = partial_sizes(geometry, area)
+        slow, fast = (0, 0) if form.axes is None else partial_sizes(geometry, area)
         places = (partials if slow else -1, partials + slow if fast else -1, len(tiles), len(own))
         tensors.append(record(form, geometry, places))
         tiles += [(i, *tile) for tile in own]

@@ -65,6 +65,20 @@ class Factors(NamedTuple):
     col: Tensor | None
 
 
+class Member(NamedTuple):
+    """One tensor of a step, with all that is constant over it."""
+
+    param: Tensor
+    grad: Gradient
+    accumulators: Accumulators
+    axes: Axes | None
+    constant: Tensor  # inputs of the network that do not vary: (11,) time features in small_fc
+    step_scale: float | Tensor  # o_0 is multiplied by it,
+    exp_mult: float  # and o_1 by this
+    shrink: float | Tensor  # 1 - lr * weight decay
+    shrink_after: bool
+
+
 class Folded(NamedTuple):
     """A network with normalisers (and constants) folded in; W1 is split by where its inputs come from."""
 
@@ -141,8 +155,10 @@ def measure_(
 
 
 def _sum_of_squares(x: Tensor) -> Tensor:
-    """Per channel, (k, ...) -> (k,), in the wide type; within a block the float type of x is exact enough."""
-    return torch.linalg.vector_norm(x.reshape(len(x), -1), dim=1).to(wide_type(x.device)).square()
+    """Per channel, (k, ...) -> (k,), in the wide type. Within a block `vecdot` sums pairwise; `vector_norm` does not, and in
+    a tensor of three long rows that moved a parameter by 2e-5 of its step."""
+    x = x.reshape(len(x), -1)
+    return torch.linalg.vecdot(x, x).to(wide_type(x.device))
 
 
 def _mean_square(x: Tensor) -> Tensor:
