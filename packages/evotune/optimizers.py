@@ -1,4 +1,4 @@
-"""Optimizers by name: the zoo's, Kernel Tuner's strategies, any Python file that defines one. metabench finds `provider` here."""
+"""Optimizers by name: the zoo's, Kernel Tuner's and pyATF's, any Python file with one in it. metabench finds `provider` here."""
 
 from __future__ import annotations
 
@@ -38,17 +38,15 @@ class Factory:
             return from_file(self.name)
         if self.name in zoo.names():
             return from_file(zoo.entry(self.name).path)
-        return functools.partial(adapters.KernelTunerStrategy, self.name)
+        return functools.partial(adapters.make, self.name)
 
 
 class Provider:
     """What the entry point `metabench.optimizers` names."""
 
     def names(self) -> list[str]:
-        """Names of all optimizers: those of the zoo, Kernel Tuner's where it is installed, and short names for these."""
-        kernel_tuner = adapters.kernel_tuner_names()
-        short = [alias for alias, name in adapters.ALIASES.items() if name in kernel_tuner]
-        return sorted({*zoo.names(), *kernel_tuner, *short})
+        """Names of all optimizers: those of the zoo, and Kernel Tuner's and pyATF's where these are installed."""
+        return sorted({*zoo.names(), *adapters.names()})
 
     def make(self, name: str, **options: Any) -> Factory:
         """A factory: called without arguments, it returns a fresh optimizer for one run.

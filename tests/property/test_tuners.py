@@ -15,7 +15,7 @@ from metabench.recording import CORRECT, Recording
 from metabench.replay import Limits, Trace, replay
 from metabench.space import Space
 
-SLOW = ("hybrid_vndx", "basinhopping", "dual_annealing")  # seconds where others take milliseconds
+SLOW = ("basinhopping", "dual_annealing")  # seconds where others take milliseconds
 ALIASES = ("random", "ga", "sa", "de")
 NAMES = [name for name in provider.names() if name not in ALIASES]
 SYNTHESIZED = {f"synthesized-{seed}": seed for seed in range(8)}
