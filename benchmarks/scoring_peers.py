@@ -2,7 +2,7 @@
 
     python benchmarks/scoring_peers.py --root HUB [--repeats 50] [--estimators atm,direct] [--optimizers a,b]
 
-Kernel Tuner's strategies run as Kernel Tuner runs them (a strategy that returns early is not started again). Every cell is
+Kernel Tuner's and pyATF's strategies run as these run them (a strategy that returns early is not started again). Every cell is
 written when it is done, into benchmarks/scoring_peers.json; a second run goes on where the first one stopped.
 """
 
@@ -60,9 +60,8 @@ def main() -> None:
 
 def cell(estimator: str, optimizer: str, recording: Recording, repeats: int, seed: int) -> dict[str, Any]:
     """P of one optimizer on one space."""
-    kernel_tuners = optimizer not in ("random_search", "pyatf_de")
-    factory = registry.make(optimizer, **({"restart": False} if kernel_tuners else {}))
-    job = pairs.Job(optimizer, factory, recording.name, tuple(range(seed, seed + repeats)), (estimator,))
+    factory = registry.make(optimizer, **({} if optimizer == "random_search" else {"restart": False}))
+    job = pairs.Job(optimizer, factory, recording.name, pairs.seeds_of(recording.name, seed, repeats), (estimator,))
     started = time.process_time()
     result = pairs.run(job, recording)
     seconds = time.process_time() - started

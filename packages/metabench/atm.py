@@ -248,7 +248,7 @@ def _bagged(x: np.ndarray, y: np.ndarray, runs: int, ax: Axis, seed: int) -> np.
     one = IsotonicRegression(increasing=ax.recording.maximize, y_min=y.min(), y_max=y.max(), out_of_bounds="clip")
     n = max(runs, 3)
     # A RandomState, not a seed: its draws are those of NumPy's global generator after np.random.seed(seed).
-    state = np.random.RandomState(seed)
+    state = np.random.RandomState(seed % 2**32)
     bagging = BaggingRegressor(one, n_estimators=n, max_samples=1 / np.sqrt(n), random_state=state)
     with warnings.catch_warnings():
         warnings.simplefilter(

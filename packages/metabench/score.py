@@ -50,7 +50,7 @@ class Scores:
 
     Attributes:
         optimizers, recordings: names, in the order of the arrays' axes.
-        seed, repeats: run r of every optimizer has seed `seed + r`, so that runs are paired.
+        seed, repeats: of which the seeds of the runs follow (`pairs.seeds_of`), the same for every optimizer.
         p: float64 (optimizers, recordings, repeats), estimator `direct`; NaN where it was not asked for.
         curves: float64 (optimizers, recordings, repeats, 1000), the progress curves under `direct`.
         traces: the runs themselves under `direct`, by (optimizer, recording).
@@ -152,9 +152,8 @@ def score(
     scores = Scores(list(optimizers), names, seed, repeats, p, np.full((*p.shape, GRID_POINTS), np.nan), {}, base)
     scores.estimators = tuple(name for name in ESTIMATORS if name in estimators)
     scores.seen = {(o, r) for o, factory in optimizers.items() for r in names if _has_seen(factory, r)}
-    seeds = tuple(range(seed, seed + repeats))
     jobs = [
-        Job(o, factory, r, seeds, scores.estimators, overhead == "cpu")
+        Job(o, factory, r, pairs.seeds_of(r, seed, repeats), scores.estimators, overhead == "cpu")
         for r in names
         for o, factory in optimizers.items()
     ]

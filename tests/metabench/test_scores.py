@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from metabench import Recording, Space, UserError, bootstrap
 from metabench.baseline import _prefixes, _steps, baseline
+from metabench.pairs import seeds_of
 from metabench.replay import Limits, replay
 from metabench.score import performance, score
 
@@ -103,8 +105,18 @@ def test_an_optimizer_that_raises_is_named(bumpy: Recording) -> None:
     def breaks(func, searchspace):
         raise ZeroDivisionError("here")
 
-    with pytest.raises(UserError, match="'fragile' failed on toy/bench with seed 7: ZeroDivisionError: here"):
+    seed = seeds_of("toy/bench", 7, repeats=2)[0]
+    with pytest.raises(UserError, match=f"'fragile' failed on toy/bench with seed {seed}: ZeroDivisionError: here"):
         score({"fragile": lambda: breaks}, [bumpy], repeats=2, seed=7)
+
+
+def test_luck_does_not_repeat_itself_on_the_next_device(bumpy: Recording) -> None:
+    """Devices rank the configurations of a kernel alike, so runs with the same seed on each would be good or bad together."""
+    twin = replace(bumpy, device="other")
+    by_name = score({"random": lambda: random_search}, [bumpy, twin], repeats=200).p[0]
+    assert abs(np.corrcoef(by_name)[0, 1]) < 0.2
+    again = score({"random": lambda: random_search}, [twin], repeats=200).p[0]
+    assert np.array_equal(again[0], by_name[1])  # whatever else is scored
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
