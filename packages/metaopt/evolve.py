@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from evotune import generators
 from evotune.accounting import Caps
 from evotune.evolve import EvolutionResult, Progress, evolve
+from evotune.export import ARCHIVE
 from evotune.jail import JailLimits
 from evotune.plan import Plan, plan
 from evotune.settings import Settings
-from metabench import results
+from metabench import catalog, results
 from metabench.errors import UserError, choose
 from metabench.recording import Recording
 
@@ -23,24 +25,55 @@ from .score import recordings_of
 
 def run(config: DictConfig, out: Path) -> str:
     """Evolve on the recordings that the configuration names, or take up the run in `resume`."""
+    config, folder = (taken_up(config), Path(config.resume).absolute()) if config.resume else (config, out)
+    recordings = targeted(config.spaces, config.target)
     if config.dry_run:
-        print(planned(config, targeted(recordings_of(config.spaces), config.target)).describe())
+        print(planned(config, recordings).describe())
         return "dry run: nothing was asked and nothing evaluated"
-    folder = Path(config.resume).absolute() if config.resume else out
-    result = evolution(config, targeted(recordings_of(config.spaces), config.target), folder)
+    result = evolution(config, recordings, folder)
     print(describe(result))
     if result.score is None:
         raise UserError(result.why_none())
     return f"best: {result.program}, P {result.score:.3f} on fresh seeds"
 
 
-def targeted(recordings: list[Recording], target: str | None) -> list[Recording]:
-    """The recordings of one application ("dedispersion" names the kernel dedispersion_milo too), or all."""
+def taken_up(config: DictConfig) -> DictConfig:
+    """The configuration that a run was started with, and what is said otherwise now, such as a higher cap.
+
+    A run that the command did not start has none, and one that is named with groups (evolution=paper) is taken as named;
+    `evolve` checks against the archive that it is the same run.
+    """
+    saved = Path(config.resume) / ".hydra" / "config.yaml"
+    given = [
+        override.lstrip("+") for override in HydraConfig.get().overrides.task if not override.startswith("resume=")
+    ]
+    groups = {name.split("@")[0] for name in HydraConfig.get().runtime.choices}
+    if not saved.is_file() or any(override.partition("=")[0] in groups for override in given):
+        return config
+    merged = OmegaConf.merge(OmegaConf.load(saved), OmegaConf.from_dotlist(given))
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def targeted(spaces: DictConfig, target: str | None) -> list[Recording]:
+    """Of these spaces the recordings of one application; if they have none of it, all that their root has.
+
+    Args:
+        target: a kernel, with or without the suffix that its hub gives it: "dedispersion" is dedispersion_milo too; None for all.
+
+    Raises:
+        UserError: the root has no such kernel; the message lists those it has.
+    """
+    recordings = recordings_of(spaces)
     if target is None:
         return recordings
-    kernels = {r.kernel.removesuffix("_milo") for r in recordings}
-    choose(target.removesuffix("_milo"), kernels, "target among these spaces")
-    return [r for r in recordings if r.kernel.removesuffix("_milo") == target.removesuffix("_milo")]
+    plain = target.removesuffix("_milo")
+    if own := [r for r in recordings if r.kernel.removesuffix("_milo") == plain]:
+        return own
+    kernels = {name.split("/")[0] for name in catalog.available(spaces.root)}
+    choose(plain, {name.removesuffix("_milo") for name in kernels}, "target")
+    named = [name for name in kernels if name.removesuffix("_milo") == plain]
+    return catalog.select(named, spaces.root, spaces.get("objective"), spaces.get("maximize"))
 
 
 def planned(config: DictConfig, recordings: list[Recording]) -> Plan:
@@ -81,7 +114,8 @@ def evolution(config: DictConfig, recordings: list[Recording], folder: Path) -> 
             launcher=_plain(config.get("launcher")),
             prices=_prices(config),
             progress=note,
-            resume=bool(config.get("resume")),
+            resume=(folder / ARCHIVE).exists()
+            or bool(config.get("resume")),  # a sweep called again finds its jobs as they were left
             seed=config.seed,
             **_settings(config),
         )

@@ -14,9 +14,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from metabench import results
 from metabench.errors import UserError
+from metabench.files import read_json, write_json
 
 Verb = Callable[[DictConfig, Path], str]
 """A run: (configuration, output folder) -> the last line, without the folder."""
+
+
+_DONE = "done.json"
+"""In the folder of a run that ended well: its last line, and its configuration."""
 
 
 def configs() -> Path:
@@ -46,8 +51,15 @@ def _job(verb: str, run: Verb, config: DictConfig) -> None:
     state = HydraConfig.get()
     out = Path(state.runtime.output_dir).resolve()
     try:
-        results.write_provenance(out, f"metaopt {verb}", OmegaConf.to_container(config, resolve=True))
-        print(f"{out}  {run(config, out)}")
+        told = OmegaConf.to_container(config, resolve=True)
+        done = out / _DONE
+        if done.is_file() and (before := read_json(done))["config"] == told:  # a sweep that is called again
+            print(f"{out}  {before['line']} (finished before)")
+            return
+        results.write_provenance(out, f"metaopt {verb}", told)
+        line = run(config, out)
+        write_json(done, {"line": line, "config": told})
+        print(f"{out}  {line}")
     except UserError as error:
         if state.mode == RunMode.MULTIRUN:
             # The other jobs of the sweep go on; Hydra makes the exit code, this job's log keeps the reason.
