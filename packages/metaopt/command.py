@@ -18,6 +18,8 @@ RUNS = {
     "tune": "kernel + optimizer -> tuned entry and T4, measured on this machine",
     "record": "kernel -> a whole recording, measured on this machine",
     "bench": "step time and memory of learned optimizers against torch.optim",
+    "train": "task + optimizer -> loss curves beside AdamW's, against step and against time",
+    "metatrain": "families of tasks -> meta-weights of your own",
 }
 LOOKS = {
     "spaces": "list | show NAME: recordings and search spaces",
@@ -28,7 +30,7 @@ LOOKS = {
 
 def usage() -> str:
     """The help text."""
-    lines = [f"  {name:8} {text}" for name, text in (RUNS | LOOKS).items()]
+    lines = [f"  {name:9} {text}" for name, text in (RUNS | LOOKS).items()]
     return "\n".join(
         [
             "usage: metaopt VERB [KEY=VALUE ...]",

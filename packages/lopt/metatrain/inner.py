@@ -29,6 +29,10 @@ class Instances:
         multiplier = factors[:, self.layout.owner]
         start = self.layout.pack(self.task.start(count, generator)) / multiplier
         for key, x in fresh.items():
+            if x.is_floating_point() and not torch.isfinite(x).all():
+                raise ValueError(
+                    f"the data {key!r} of the {self.task.family} task hold NaN or infinite numbers: {self.task}"
+                )
             if key not in self.data:
                 self.data[key] = x.new_empty(self.n, *x.shape[1:])
             self.data[key][which] = x

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import batched
-from .es import Pairs
+from . import batched, full
+from .es import METHODS, Pairs
 from .inner import Instances
 from .layout import Layout
 from .tasks import Task, task_from_json
@@ -39,7 +39,7 @@ def late_weight(t: Tensor, horizon: int, late: float) -> Tensor:
 class Unroll:
     """How particles are unrolled."""
 
-    method: str = "nres"  # see `es`
+    method: str = "nres"  # see `es`; or "full", see `full`
     sigma: float = 0.03
     truncation: int = 20  # inner steps
     shortest: int = 100  # horizons are log-uniform between the two, in whole truncations
@@ -51,6 +51,8 @@ class Unroll:
     hidden: tuple[int, ...] = (32, 32)
 
     def __post_init__(self) -> None:
+        if self.method not in (*METHODS, "full"):
+            raise ValueError(f"unknown estimator {self.method!r}; allowed: {', '.join((*METHODS, 'full'))}")
         if self.truncation < 1 or self.shortest < 1 or self.longest < self.shortest:
             raise ValueError(
                 f"horizons from {self.shortest} to {self.longest} steps in truncations of {self.truncation}: "
@@ -70,20 +72,25 @@ class Unroll:
 
 
 class Lane:
-    """Pairs of particles on one task for one horizon; its random numbers come from a generator of its own."""
+    """Particles on one task for one horizon; their random numbers come from a generator of the lane's own.
+
+    Two particles per instance, perturbed in opposite directions; or one, where the gradient is taken exactly.
+    """
 
     def __init__(self, task: Task, horizon: int, unroll: Unroll, seed: int) -> None:
         self.task, self.horizon, self.unroll = task, horizon, unroll
         self.generator = torch.Generator().manual_seed(seed)
         self.layout = Layout(task.shapes)
         n = unroll.pairs(self.layout.size)
+        self.copies = 1 if unroll.method == "full" else 2
         self.instances = Instances(task, n, self.generator)
-        self.pairs = Pairs(unroll.method, n, batched.parameters_of(unroll.hidden), unroll.sigma)
-        self.rows = self.instances.origin.repeat(2, 1)
-        self.state = batched.initial_state(self.layout, 2 * n)
+        size = batched.parameters_of(unroll.hidden)
+        self.pairs = None if self.copies == 1 else Pairs(unroll.method, n, size, unroll.sigma)
+        self.rows = self.instances.origin.repeat(self.copies, 1)
+        self.state = batched.initial_state(self.layout, self.copies * n)
         self.first = torch.ones(n)  # L0
-        self.age = 0  # inner steps of the lane; pairs that blew up are younger
-        self.scratch = batched.Scratch(2 * n, self.layout, unroll.hidden)
+        self.age = 0  # inner steps of the lane; particles that blew up are younger
+        self.scratch = batched.Scratch(self.copies * n, self.layout, unroll.hidden)
 
     @property
     def steps(self) -> int:
@@ -95,9 +102,16 @@ class Lane:
         return self.age >= self.horizon
 
     def advance(self, theta: Tensor) -> tuple[Tensor, float]:
-        """One truncation: (estimate of the meta-gradient (D,), mean meta-loss). Pairs that blew up begin anew."""
+        """One truncation: (estimate of the meta-gradient (D,), mean meta-loss). Particles that blew up begin anew."""
+        estimate, loss, blown = self._differentiate(theta) if self.pairs is None else self._perturb(self.pairs, theta)
+        self.age += self.unroll.truncation
+        self._restart(blown)
+        return estimate, loss
+
+    def _perturb(self, pairs: Pairs, theta: Tensor) -> tuple[Tensor, float, Tensor]:
+        """(estimate, mean meta-loss, which instances blew up), from losses of particles with perturbed meta-weights."""
         n, steps = self.instances.n, self.unroll.truncation
-        meta = batched.meta_batch(self.pairs.perturb(theta, self.generator), self.unroll.hidden)
+        meta = batched.meta_batch(pairs.perturb(theta, self.generator), self.unroll.hidden)
         total, plain, blown = torch.zeros(2 * n), 0.0, torch.zeros(2 * n, dtype=torch.bool)
         for _ in range(steps):
             batch = self.instances.next_batch(self.generator)
@@ -109,26 +123,38 @@ class Lane:
             plain += own.mean().item()
             blown |= ~(losses < BLOWN_UP * self.first.repeat(2)) | ~torch.isfinite(gradient).all(1)
             batched.step_(self.rows, gradient.nan_to_num(0, 0, 0), self.state, meta, self.layout, self.scratch)
-        self.age += steps
-        estimate = self.pairs.gradient(total / steps)
-        self._restart(blown[:n] | blown[n:])
-        return estimate, plain / steps
+        return pairs.gradient(total / steps), plain / steps, blown[:n] | blown[n:]
+
+    def _differentiate(self, theta: Tensor) -> tuple[Tensor, float, Tensor]:
+        """The same from the exact gradient; a particle that blew up adds nothing to it."""
+        leaf = theta.detach().requires_grad_()
+        batches = [self.instances.next_batch(self.generator) for _ in range(self.unroll.truncation)]
+        t = self.state.t + torch.arange(len(batches))[:, None]  # (steps, n)
+        losses, rows, state = full.unroll(leaf, self.rows, self.state, self.instances, batches, self.unroll.hidden)
+        self.first = torch.where(self.state.t == 0, losses[0].detach(), self.first)
+        own = meta_loss(losses, self.first)
+        fine = (losses < BLOWN_UP * self.first).all(0) & torch.isfinite(rows).all(1)
+        weighted = (own * late_weight(t, self.horizon, self.unroll.late))[:, fine].sum() / losses.numel()
+        (gradient,) = torch.autograd.grad(weighted, leaf)
+        self.rows, self.state = rows.detach(), full.detached(state)
+        return gradient, own.mean().item(), ~fine
 
     def _restart(self, which: Tensor) -> None:
-        """New instances and parameters for the pairs (n,) bool."""
+        """New instances and parameters for the instances (n,) bool."""
         if which.any():
             self.instances.renew(which.nonzero()[:, 0], self.generator)
-            both = which.repeat(2)
-            self.rows[both] = self.instances.origin.repeat(2, 1)[both]
-            self.state.reset_(both)
-            self.pairs.restart(which)
+            all_copies = which.repeat(self.copies)
+            self.rows[all_copies] = self.instances.origin.repeat(self.copies, 1)[all_copies]
+            self.state.reset_(all_copies)
+            if self.pairs is not None:
+                self.pairs.restart(which)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next truncation depends on."""
         return {
             "task": self.task.as_json(), "horizon": self.horizon, "age": self.age, "generator": self.generator.get_state(),
-            "instances": self.instances.state_dict(), "pairs": self.pairs.state_dict(), "rows": self.rows,
-            "state": self.state.tensors(), "first": self.first}  # fmt: skip
+            "instances": self.instances.state_dict(), "pairs": self.pairs.state_dict() if self.pairs else {},
+            "rows": self.rows, "state": self.state.tensors(), "first": self.first}  # fmt: skip
 
     @classmethod
     def from_state(cls, state: dict[str, Any], unroll: Unroll) -> Lane:
@@ -136,7 +162,8 @@ class Lane:
         lane = cls(task_from_json(state["task"]), state["horizon"], unroll, 0)
         lane.generator.set_state(state["generator"])
         lane.instances.load_state_dict(state["instances"])
-        lane.pairs.load_state_dict(state["pairs"])
+        if lane.pairs is not None:
+            lane.pairs.load_state_dict(state["pairs"])
         lane.rows, lane.first, lane.age = state["rows"], state["first"], state["age"]
         for mine, saved in zip(lane.state.tensors(), state["state"], strict=True):
             mine.copy_(saved)
