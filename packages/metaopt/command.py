@@ -24,6 +24,7 @@ RUNS = {
 LOOKS = {
     "spaces": "list | show NAME: recordings and search spaces",
     "zoo": "list | show NAME: optimizers",
+    "report": "RUN: the page about an evolution: lineage, best over calls, failures by kind, cost",
     "export": "RUN --to FILE: the best program of an evolution as a Kernel Tuner strategy in one file",
 }
 
