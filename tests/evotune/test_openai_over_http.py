@@ -7,7 +7,7 @@ import json
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 from evotune.evolve import Progress, evolve
 from evotune.generators import Generator, NoReply, Reply, make
 from evotune.generators.base import Messages
+from evotune.jail import JailLimits
 from metabench.errors import UserError
 from metabench.recording import Recording
 
@@ -35,15 +36,16 @@ def completion(content: str | None, finish: str = "stop", usage: bool = True, **
 
 
 class Server:
-    """Answers request number i with `answer(i)`; keeps what was asked."""
+    """Answers request number i with `answer(i)`, some only after half a second; keeps what was asked."""
 
-    def __init__(self, answer: Callable[[int], Answer]) -> None:
+    def __init__(self, answer: Callable[[int], Answer], slow: Collection[int] = ()) -> None:
         outer, self.requests = self, []  # type: ignore[var-annotated]
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 length = int(self.headers["Content-Length"])
                 outer.requests.append((self.headers, json.loads(self.rfile.read(length))))
+                time.sleep(0.5 if len(outer.requests) - 1 in slow else 0.0)
                 status, headers, body = answer(len(outer.requests) - 1)
                 if status == 0:  # a dropped connection
                     self.close_connection = True
@@ -80,8 +82,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
         monkeypatch.delenv(proxy, raising=False)
     servers: list[Server] = []
 
-    def start(*answers: Answer) -> Server:
-        servers.append(Server(lambda i: answers[min(i, len(answers) - 1)]))
+    def start(*answers: Answer, slow: Collection[int] = ()) -> Server:
+        servers.append(Server(lambda i: answers[min(i, len(answers) - 1)], slow))
         return servers[-1]
 
     yield start
@@ -245,30 +247,35 @@ class X:
 ```"""
 
 
-def test_an_evolution_in_which_a_quarter_of_the_calls_fails(
+def test_a_hundred_calls_of_which_a_quarter_fails(
     serve: Callable[..., Server], recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Good, bad, truncated, hostile, empty and refused replies; the account is full, and the key is in no file."""
+    """Good, bad, slow, truncated, hostile, hanging, empty and refused replies; the account is full, and the key is in no file."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    bad = [
+    hanging = HOSTILE.replace("os.system('touch /tmp/evotune-was-here')", "while True: pass").replace("import os\n", "")
+    half = "```python\nclass Half:\n    def __call__(self, func, searchspace):\n        x = ("
+    bad: list[Answer] = [
         (200, {}, completion(HOSTILE)),
-        (
-            200,
-            {},
-            completion("```python\nclass Half:\n    def __call__(self, func, searchspace):\n        x = (", "length"),
-        ),
+        (200, {}, completion(half, "length")),
         (200, {}, completion(None, "length")),
         (400, {}, {"error": {"message": "content policy"}}),
         (200, {}, completion("I would rather talk.")),
     ]
-    answers = [bad[i // 4] if i % 4 == 3 else (200, {}, completion(PROGRAM.format(n=20 + i))) for i in range(20)]
-    made = generator(serve(*answers), concurrent=1)
-    settings = {"parents": 4, "offspring": 8, "calls": 20, "repeats": 1, "finalists": 2, "confirmations": 2}
-    result = evolve(made, [recording], tmp_path, prices={"tiny": (1.0, 2.0)}, **settings)
+    answers: list[Answer] = [
+        bad[i // 4 % 5] if i % 4 == 3 else (200, {}, completion(PROGRAM.format(n=20 + i))) for i in range(100)
+    ]
+    answers[63] = (200, {}, completion(hanging))
+    server = serve(*answers, slow={40})
+    made = generator(server, concurrent=1)
+    settings = {"parents": 4, "offspring": 12, "calls": 100, "repeats": 1, "finalists": 2, "confirmations": 2}
+    limits = JailLimits(cpu_seconds=1, wall_seconds=5)
+    result = evolve(made, [recording], tmp_path, prices={"tiny": (1.0, 2.0)}, limits=limits, **settings)
     close(made)
-    assert result.score is not None and len(result.history) == 20
-    assert dict(result.failures) == {"no-reply": 3, "syntax": 1, "forbidden": 1}
-    assert result.usage["calls"] == 20 and result.usage["usd"] == "unknown", "two calls told no usage"
+    assert result.score is not None and len(result.history) == 100
+    assert dict(result.failures) == {"no-reply": 15, "syntax": 5, "forbidden": 4, "timeout": 1}
+    assert result.usage["calls"] == 100 and result.usage["usd"] == "unknown", "ten calls told no usage"
+    told = [c for c in result.history if c.prompt_tokens is not None]
+    assert len(told) == 90 and all((c.prompt_tokens, c.reply_tokens) == (11, 7) for c in told)
     for path in tmp_path.rglob("*"):
         assert b"secret" not in path.read_bytes(), path
     assert not Path("/tmp/evotune-was-here").exists()
@@ -278,10 +285,10 @@ def test_a_server_that_fails_always_ends_cleanly(
     serve: Callable[..., Server], recording: Recording, tmp_path: Path
 ) -> None:
     made = generator(serve((500, {}, {"error": {"message": "down"}})), retries=0)
-    settings = {"parents": 2, "offspring": 2, "calls": 4, "repeats": 1}
+    settings = {"parents": 4, "offspring": 12, "calls": 100, "repeats": 1}
     result = evolve(made, [recording], tmp_path, **settings)
     close(made)
-    assert result.source is None and dict(result.failures) == {"no-reply": 4} and "500" in result.why_none()
+    assert result.source is None and dict(result.failures) == {"no-reply": 100} and "500" in result.why_none()
 
 
 def test_evaluation_goes_on_while_calls_are_in_flight(recording: Recording, tmp_path: Path) -> None:
