@@ -126,7 +126,10 @@ class Lane:
         return pairs.gradient(total / steps), plain / steps, blown[:n] | blown[n:]
 
     def _differentiate(self, theta: Tensor) -> tuple[Tensor, float, Tensor]:
-        """The same from the exact gradient; a particle that blew up adds nothing to it."""
+        """The same from the exact gradient of the losses in the second half of the unroll; what blew up adds nothing to it.
+
+        A loss right after a step rewards what is greedy. Those of the first half are unrolled through and not counted.
+        """
         leaf = theta.detach().requires_grad_()
         batches = [self.instances.next_batch(self.generator) for _ in range(self.unroll.truncation)]
         t = self.state.t + torch.arange(len(batches))[:, None]  # (steps, n)
@@ -134,8 +137,9 @@ class Lane:
         self.first = torch.where(self.state.t == 0, losses[0].detach(), self.first)
         own = meta_loss(losses, self.first)
         fine = (losses < BLOWN_UP * self.first).all(0) & torch.isfinite(rows).all(1)
-        weighted = (own * late_weight(t, self.horizon, self.unroll.late))[:, fine].sum() / losses.numel()
-        (gradient,) = torch.autograd.grad(weighted, leaf)
+        weighted = own * late_weight(t, self.horizon, self.unroll.late)
+        counted = weighted[len(batches) // 2 :, fine].sum() / (len(batches) - len(batches) // 2) / len(fine)
+        (gradient,) = torch.autograd.grad(counted, leaf)
         self.rows, self.state = rows.detach(), full.detached(state)
         return gradient, own.mean().item(), ~fine
 

@@ -32,6 +32,9 @@ class ConvTask(Task):
     activation: str = "relu"
     source: str = "digits"  # or "templates"
     noise: float = 0.5  # of the templates
+    mislabelled: float = (
+        0.1  # share of each batch with a random label: without it the loss goes to nothing, and ratios with it
+    )
 
     family: ClassVar[str] = "conv"
 
@@ -65,7 +68,8 @@ class ConvTask(Task):
 
     def next_batch(self, data: Data, generator: torch.Generator) -> tuple[Tensor, ...]:
         index = torch.randint(data["x"].shape[1], (len(data["x"]), self.batch), generator=generator)
-        return pick(data["x"], index), pick(data["y"], index)
+        y, wrong = pick(data["y"], index), torch.rand(index.shape, generator=generator) < self.mislabelled
+        return pick(data["x"], index), torch.where(wrong, torch.randint(self.classes, y.shape, generator=generator), y)
 
     def loss(self, tensors: list[Tensor], *batch: Tensor) -> Tensor:
         x, y = batch
