@@ -50,6 +50,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def are_numbers(values: Sequence[Any]) -> bool:
+    """Whether all JSON values of a list are numbers. (There are millions of them, in the lists of single runs.)"""
+    return {int, float}.issuperset(map(type, values))
+
+
 def direction(objective: str, maximize: bool | None, stated: bool | None, where: Path) -> bool:
     """Whether an objective is maximised: what the caller says, else what the file says, else what is usual.
 

@@ -105,7 +105,7 @@ def _entry(where: str, entry: Any, names: list[str], objective: str) -> Entry:
             continue
         if key.removesuffix("_time") in PARTS and key.endswith("_time") and entries.is_number(value):
             result.parts[key.removesuffix("_time")] = value
-        elif key == "times" and isinstance(value, list) and all(map(entries.is_number, value)):
+        elif key == "times" and isinstance(value, list) and entries.are_numbers(value):
             result.runs = value
         elif key == "timestamp" and isinstance(value, str):
             result.timestamp = value
