@@ -61,16 +61,15 @@ def contenders() -> dict[str, Callable[[list[nn.Parameter]], Any]]:
         "adafactor": lambda p: torch.optim.Adafactor(p, lr=1e-4),
         "newton_schulz_alone": newton_schulz_alone,
     }
-    special: dict[str, dict[str, Any]] = {
-        "small_fc": {"backend": "reference"}, "mulo": {"backend": "reference"}, "elo": {"backend": "reference"},
-        "velo": {"num_steps": 150_000}}  # fmt: skip
+    special: dict[str, dict[str, Any]] = {"velo": {"num_steps": 150_000}}
 
     def ours(name: str, **options: Any) -> Callable[[list[nn.Parameter]], Any]:
         return lambda p: create(name, p, **{"weights": "random:0", "lr": 1e-4, **special.get(name, {}), **options})
 
     learned = {name: ours(name) for name in OPTIMIZERS}
-    variants = {"small_fc_cpu": ours("small_fc", backend="cpu"), "celo2_base": ours("celo2", orthogonalize=False)}
-    return {**torch_optim, **learned, **variants}
+    variants = {"celo2_base": ours("celo2", orthogonalize=False)}
+    plain = {f"{name}_reference": ours(name, backend="reference") for name in ("small_fc", "velo")}
+    return {**torch_optim, **learned, **variants, **plain}
 
 
 def make(name: str, shapes: Shapes) -> tuple[list[nn.Parameter], Callable[[], Any]]:
@@ -83,7 +82,7 @@ def make(name: str, shapes: Shapes) -> tuple[list[nn.Parameter], Callable[[], An
     for p in params:
         p.grad = 1e-3 * torch.randn(p.shape, generator=g)
     optimizer = there[name](params)
-    return params, (lambda: optimizer.step(loss=1.0)) if name == "velo" else optimizer.step
+    return params, (lambda: optimizer.step(loss=1.0)) if name.startswith("velo") else optimizer.step
 
 
 def step_times(names: Sequence[str], model: str = "gpt10m", threads: int = 1, rounds: int = 7) -> list[dict[str, Any]]:
@@ -139,7 +138,7 @@ def _memory_here(name: str, model: str, steps: int) -> None:
     optimizer = contenders()[name](params)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     for _ in range(steps):
-        optimizer.step(loss=1.0) if name == "velo" else optimizer.step()
+        optimizer.step(loss=1.0) if name.startswith("velo") else optimizer.step()
     state = [x for s in getattr(optimizer, "state", {}).values() for x in s.values() if isinstance(x, Tensor)]
     held = sum(x.numel() * x.element_size() for x in state) / 1e6
     sys.stdout.write(json.dumps({"state_mb": round(held, 1), "peak_growth_mb": round(_resident("VmHWM") - start, 1)}))

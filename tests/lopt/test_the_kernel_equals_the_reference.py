@@ -13,6 +13,7 @@ import torch
 from lopt import SmallFCLOpt
 from lopt.features import (
     SMALL_FC,
+    VELO,
     Accumulators,
     Axes,
     col_factor,
@@ -112,33 +113,33 @@ def test_another_width():
     torch.testing.assert_close(p.detach(), want, rtol=0, atol=1e-6)
 
 
-def test_the_numpy_reference_equals_lopts_step():
+@pytest.mark.parametrize("fs", [SMALL_FC, VELO], ids=lambda fs: fs.name)
+def test_the_numpy_reference_equals_lopts_step(fs):
     """What the tuner holds the kernel against is what the optimizer means."""
-    module = kernels.find("lopt_small_fc_apply").reference()
-    arguments = module.inputs(size=[(24, 56), (56, 24), (40,), (8, 3, 5, 6)], seed=1)
-    network = module.layers(arguments["network"])
-    w1, w2, b2, w3, b3 = map(torch.from_numpy, network)
-    outs = []
-    for i, (view, parts) in enumerate(module.tensors_of(arguments)):
+    module = kernels.find(cpu.KERNELS[fs.name]).reference()
+    arguments, net, outs = module.inputs(size=[(24, 56), (56, 24), (40,), (8, 3, 5, 6)], seed=1), module.NETWORK, []
+    for i, (view, parts) in enumerate(module.shared.tensors_of(arguments)):
         p, g, m, v, slow, fast = (torch.from_numpy(x) for x in parts)
         axes = (Axes(1, 3) if view.row_is_slow else Axes(3, 1)) if view.factored else None
         row, col = (slow, fast) if view.row_is_slow else (fast, slow)
         a = Accumulators(m, v, row, col, None) if view.factored else Accumulators(m, v, None, None, fast)
         factors = Factors(row_factor(row, axes), col_factor(col)) if axes is not None else Factors(None, None)
         _, step_scale, exp_mult, shrink, _, _ = arguments["rates"][i].tolist()
+        own = arguments["network"][i] if net.own else arguments["network"]
+        w1, w2, b2, w3, b3 = map(torch.from_numpy, module.shared.layers(net, own))
         mlp = MLP((w1.T, w2.T, w3), (torch.from_numpy(arguments["bias"][i]), b2, b3)).to("cpu", torch.float64)
-        net = fold(SMALL_FC, scale_outputs(mlp, (step_scale, exp_mult)), torch.from_numpy(arguments["mean_square"][i]).double(),
-                   None, view.factored)  # fmt: skip
-        apply_(SMALL_FC, p, Gradient(g, torch.float64), a, factors, net, axes, None, shrink, False)
+        mean_square = torch.from_numpy(arguments["mean_square"][i]).double()
+        folded = fold(fs, scale_outputs(mlp, (step_scale, exp_mult)), mean_square, None, view.factored)
+        apply_(fs, p, Gradient(g, torch.float64), a, factors, folded, axes, None, shrink, False)
         outs.append(p.reshape(-1))
-    want = module.expected(arguments)["out"]
-    torch.testing.assert_close(torch.cat(outs).float(), torch.from_numpy(want), rtol=3e-7, atol=1e-8)
+    want = torch.from_numpy(module.expected(arguments)["out"])
+    torch.testing.assert_close(torch.cat(outs).float(), want, rtol=3e-7, atol=1e-8)
 
 
 def test_the_plan_of_the_numpy_reference_is_lopts():
     module = kernels.find("lopt_small_fc_apply").reference()
     arguments, at = module.inputs(), 0
-    tensors = [torch.empty(s, device="meta") for s in module.SHAPES]
+    tensors = [torch.empty(s, device="meta") for s in module.shared.SHAPES]
     made = plan.plan([plan.Form.of(x, x, x, factored_axes(x.shape, "jax")) for x in tensors])
     first = plan.FIELDS.index("slow_partial")
     assert torch.equal(made.tensors[:, 7:first], torch.from_numpy(arguments["tensors"][:, 7:first]))

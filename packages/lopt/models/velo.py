@@ -65,7 +65,11 @@ class VeLOWeights(MetaWeights):
                 raise ValueError(f"VeLO's {name} is {tuple(getattr(self, name).weight.shape)}, should be {shape}")
         if any(len(x) != b for x in (*self.bank_weights, *self.bank_biases)):
             raise ValueError(f"VeLO's bank must hold {b} networks, as many as there are controls")
-        MLP(tuple(w[0] for w in self.bank_weights), tuple(x[0] for x in self.bank_biases))
+        self.network(0)
+
+    def network(self, i: int) -> MLP:
+        """One network of the bank; ValueError if its layers do not fit."""
+        return MLP(tuple(w[i] for w in self.bank_weights), tuple(x[i] for x in self.bank_biases))
 
     def mix(self, controls: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """W = 100 / B sum_i controls_i Bank_i for every tensor at once: (T, B) -> weights (T, out, in), biases (T, out)."""

@@ -155,24 +155,23 @@ class SmallFCLOpt(LearnedOptimizer):
         decays = hold(w.decays().to(device, dtype), ok)
         handle = dispatch.kernels(self.options["backend"], SMALL_FC, w.mlp, device, dtype, self.options["config"])
         times = time_features(torch.stack([s.state["step"] for s in slots]).to(dtype))
-        members = [self._member(group, values, s, time, device) for s, time in zip(slots, times.unbind(), strict=True)]
-        fused, alone = cpu.divide(handle, members)
-        if handle is not None and fused:
-            bias = torch.stack([x.constant for x in fused])
-            small_fc_fused_(handle, cpu.Batch.of(fused, decays), w.mlp, bias)
+        members = [self._member(group, values, s, device) for s in slots]
+        together, alone = cpu.divide(handle, members)
+        if handle is not None and together:
+            small_fc_fused_(handle, cpu.Batch.of([members[i] for i in together], decays), w.mlp, times[together])
         scaled: dict[Any, MLP] = {}
-        for x in alone:
+        for i in alone:
+            x = members[i]
             if x.step_scale not in scaled:
                 scaled[x.step_scale] = scale_outputs(w.mlp, (x.step_scale, x.exp_mult))
-            small_fc_update_(x.param, x.grad, x.accumulators, scaled[x.step_scale], decays, x.constant, x.axes, x.shrink,
-                             x.shrink_after)  # fmt: skip
+            if x.param.numel():
+                small_fc_update_(x.param, x.grad, x.accumulators, scaled[x.step_scale], decays, times[i], x.axes, x.shrink,
+                                 x.shrink_after)  # fmt: skip
         count_(slots, ok)
 
-    def _member(
-        self, group: dict[str, Any], values: dict[str, Any], s: Slot, time: Tensor, device: torch.device
-    ) -> Member:
+    def _member(self, group: dict[str, Any], values: dict[str, Any], s: Slot, device: torch.device) -> Member:
         lr, _ = rates(group, device)
         lr = lr * self.step_scale(s.param, group, values)
-        return Member(s.param, s.grad, accumulators(s.state), factored_axes(s.param.shape, values["layout"]), time,
+        return Member(s.param, s.grad, accumulators(s.state), factored_axes(s.param.shape, values["layout"]),
                       lr * group["step_mult"], group["exp_mult"], 1 - lr * group["weight_decay"],
                       group["decay_after_step"])  # fmt: skip

@@ -45,7 +45,8 @@ from ..features import (
 )
 from ..models.mlp import MLP
 from ..models.velo import VeLOWeights
-from ..step.reference import BLOCK, Factors, Gradient, apply_, fold, measure_, update_factors_
+from ..step import cpu, dispatch
+from ..step.reference import BLOCK, Factors, Gradient, Member, apply_, fold, measure_, update_factors_
 from .base import Active, LearnedOptimizer, Slot, accumulators, hold, rates, state_type
 
 PROGRESS = (0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1)
@@ -181,7 +182,7 @@ class VeLO(LearnedOptimizer):
     lr: multiplies the learned step; 1 is what the weights are trained for. A number or a one-element tensor.
     weights: meta-weights, see `lopt.models.pretrained`; the published ones are two files:
         "hub:Pauljanson002/VeLO_RNN+Pauljanson002/VeLO_MLP". Per group too: tensors hear of those with the same weights.
-    weight_decay, decay_after_step, max_grad_norm, maximize, layout, nonfinite: as in `SmallFCLOpt`.
+    weight_decay, decay_after_step, max_grad_norm, maximize, layout, nonfinite, backend, config: as in `SmallFCLOpt`.
 
     The loss belongs to the step: `opt.step(closure)` or `opt.step(loss=loss)`, a tensor or a number. Without it the loss
     features are zero, as in the first two steps of any run, and a warning says so once. Tensors without a gradient take
@@ -204,11 +205,14 @@ class VeLO(LearnedOptimizer):
         decay_after_step: bool = False,
         layout: str = "torch",
         nonfinite: str = "skip",
+        backend: str = "auto",
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         if not (isinstance(num_steps, int) and num_steps >= 1):
             raise ValueError(f"num_steps={num_steps!r}: the number of steps of the whole run, at least 1")
         defaults = {"lr": lr, "weight_decay": weight_decay, "maximize": maximize, "decay_after_step": decay_after_step}
-        options = {"num_steps": num_steps, "nonfinite": nonfinite, "max_grad_norm": max_grad_norm}
+        options = {"num_steps": num_steps, "nonfinite": nonfinite, "max_grad_norm": max_grad_norm,
+                   "backend": dispatch.check(backend), "config": None if config is None else dict(config)}  # fmt: skip
         super().__init__(params, defaults, options=options, group_options={"weights": weights, "layout": layout})
 
     def prepare_group(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -275,17 +279,32 @@ class VeLO(LearnedOptimizer):
         device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
         w = self.placed(members[0][0].values["weights"], device, dtype)
-        slots = [s for _, s in members]
-        accs = [accumulators(s.state) for s in slots]
-        m = moments(torch.stack([statistics(s.param, a) for s, a in zip(slots, accs, strict=True)]).to(dtype))
-        controls, lr_mult = self._recur(w, slots, m, features, progress, ok)
-        speed = [rates(group.group, device) for group, _ in members]
-        lr = torch.stack([torch.as_tensor(x, device=device, dtype=dtype).reshape(()) for x, _ in speed])
-        networks = mixed_networks(w, controls, lr * lr_mult * (m.p2 + 1e-9).sqrt() * STEP_MULT)
         decays = hold(Decays(*(torch.tensor(b, device=device, dtype=torch.float32).to(dtype) for b in BASE_DECAYS)), ok)
-        for (group, s), a, mlp, (_, shrink) in zip(members, accs, networks, speed, strict=True):
-            axes = factored_axes(s.param.shape, group.values["layout"])
-            velo_update_(s.param, s.grad, a, mlp, decays, axes, shrink, group.group["decay_after_step"])
+        handle = dispatch.kernels(self.options["backend"], VELO, w.network(0), device, dtype, self.options["config"])
+        every = [self._member(group, s, device) for group, s in members]
+        together, alone = cpu.divide(handle, every)
+        rest, order = [every[i] for i in alone], [*together, *alone]
+        rows = [statistics(x.param, x.accumulators)[None].to(dtype) for x in rest]
+        if handle is not None and together:
+            batch = cpu.Batch.of([every[i] for i in together], decays)
+            mean_square, means = cpu.measure_(handle, batch)
+            rows = [means, *rows]
+        m = moments(torch.cat(rows))
+        controls, lr_mult = self._recur(w, [members[i][1] for i in order], m, features, progress, ok)
+        lr = torch.stack([torch.as_tensor(every[i].step_scale, device=device, dtype=dtype).reshape(()) for i in order])
+        scale = lr * lr_mult * (m.p2 + 1e-9).sqrt() * STEP_MULT
+        n = len(together)
+        if handle is not None and together:
+            weights, biases = w.mix(controls[:n])
+            cpu.apply_(handle, batch.scaled(scale[:n]), mean_square, biases[0], cpu.pack(VELO.size, weights, biases))
+        for x, mlp in zip(rest, mixed_networks(w, controls[n:], scale[n:]), strict=True):
+            velo_update_(x.param, x.grad, x.accumulators, mlp, decays, x.axes, x.shrink, x.shrink_after)
+
+    def _member(self, group: Active, s: Slot, device: torch.device) -> Member:
+        lr, shrink = rates(group.group, device)
+        axes = factored_axes(s.param.shape, group.values["layout"])
+        return Member(s.param, s.grad, accumulators(s.state), axes, lr, EXP_MULT, shrink,
+                      group.group["decay_after_step"])  # fmt: skip
 
     def _recur(
         self, w: VeLOWeights, slots: list[Slot], m: Moments, features: Tensor, progress: Tensor, ok: Tensor | None

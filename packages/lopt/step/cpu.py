@@ -12,7 +12,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +24,14 @@ from ..models.mlp import MLP
 from . import build, plan, tuned
 from .reference import Gradient, Member
 
-RATES = 6  # columns of `rates`: enum Rate in kernels/lopt_step/plan.h
+RATES = (
+    "gradient_scale",
+    "step_scale",
+    "exp_mult",
+    "shrink",
+    "shrink_after",
+    "ok",
+)  # enum Rate in kernels/lopt_step/plan.h
 MEANS = 9  # mean p^2, means of v and m_k, variances of v and m_k
 KERNELS = {SMALL_FC.name: "lopt_small_fc_apply", VELO.name: "lopt_velo_apply", CELO2.name: "lopt_celo2_apply"}
 
@@ -89,7 +95,7 @@ class Batch(NamedTuple):
     grads: list[Gradient]
     accumulators: list[Accumulators]
     axes: list[Axes | None]
-    rates: Tensor  # (T, RATES)
+    rates: Tensor  # (T, len(RATES))
     decays: Tensor  # (7,)
 
     @staticmethod
@@ -102,6 +108,11 @@ class Batch(NamedTuple):
         rates = torch.stack([_column(x) for x in columns], 1)
         return Batch([x.param for x in members], grads, [x.accumulators for x in members], [x.axes for x in members],
                      rates, torch.cat([decays.momentum, decays.rms.reshape(1), decays.adafactor]))  # fmt: skip
+
+    def scaled(self, step_scale: Tensor) -> Batch:
+        """With other step scales, (T,): those that are known only after `measure_`."""
+        at = RATES.index("step_scale")
+        return self._replace(rates=torch.cat([self.rates[:, :at], step_scale[:, None], self.rates[:, at + 1 :]], 1))
 
     def arguments(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
         """p, g, m, v, factors: R and C of a factored tensor, D of another, one after the other."""
@@ -126,13 +137,10 @@ def _column(values: Sequence[float | Tensor]) -> Tensor:
     return torch.stack([torch.as_tensor(x, dtype=torch.float32).reshape(()) for x in values])
 
 
-def divide(handle: int | None, members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
-    """Those that a plan can hold, and the others, which are stepped alone; empty tensors are in neither."""
-    full = [x for x in members if x.param.numel()]
-    if handle is None:
-        return [], full
-    held = [plan.Form.of(x.param, x.grad.tensor, x.param, x.axes).served() for x in full]
-    return list(compress(full, held)), [x for x, inside in zip(full, held, strict=True) if not inside]
+def divide(handle: int | None, members: Sequence[Member]) -> tuple[list[int], list[int]]:
+    """Places of those that a plan can hold, and of the others, which are stepped alone."""
+    held = [handle is not None and plan.Form.of(x.param, x.grad.tensor, x.param, x.axes).served() for x in members]
+    return [i for i, inside in enumerate(held) if inside], [i for i, inside in enumerate(held) if not inside]
 
 
 def measure_(handle: int, batch: Batch) -> tuple[Tensor, Tensor]:

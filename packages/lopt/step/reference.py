@@ -72,7 +72,6 @@ class Member(NamedTuple):
     grad: Gradient
     accumulators: Accumulators
     axes: Axes | None
-    constant: Tensor  # inputs of the network that do not vary: (11,) time features in small_fc
     step_scale: float | Tensor  # o_0 is multiplied by it,
     exp_mult: float  # and o_1 by this
     shrink: float | Tensor  # 1 - lr * weight decay
