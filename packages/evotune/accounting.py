@@ -36,8 +36,8 @@ class Caps:
     def __post_init__(self) -> None:
         for name in ("tokens", "usd", "seconds"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UserError(f"caps.{name} must be positive, not {value}; leave it out for no cap")
+            if value is not None and not (isinstance(value, int | float) and value > 0):
+                raise UserError(f"caps.{name} must be a positive number, not {value}; leave it out for no cap")
 
 
 @dataclass

@@ -59,8 +59,9 @@ class JailLimits:
 
     def __post_init__(self) -> None:
         for name in ("cpu_seconds", "wall_seconds", "memory_bytes"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"the jail's {name} must be positive, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and value > 0):
+                raise UserError(f"the jail's {name} must be a positive number, not {value}")
 
 
 @dataclass(frozen=True)

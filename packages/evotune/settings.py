@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from metabench.errors import UserError, choose
 
 SELECTIONS = ("random", "tournament", "roulette")
 NICHINGS = ("none", "map_elites", "novelty")
+
+
+_KINDS = {int: "a whole number", bool: "true or false", str: "a name"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,10 @@ class Settings:
     race: bool = True
 
     def __post_init__(self) -> None:
+        for option in fields(self):
+            kind, value = type(option.default), getattr(self, option.name)
+            if type(value) is not kind:
+                raise UserError(f"evolution.{option.name} must be {_KINDS[kind]}, not {value!r}")
         for name in ("parents", "offspring", "repeats", "workers", "finalists", "confirmations", "tournament"):
             if getattr(self, name) < 1:
                 raise UserError(f"evolution.{name} must be at least 1, not {getattr(self, name)}")

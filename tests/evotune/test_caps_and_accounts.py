@@ -62,7 +62,7 @@ def test_calls_in_flight_count() -> None:
 def test_a_cap_in_money_needs_a_price() -> None:
     with pytest.raises(UserError, match=r"caps.usd needs the price of 'new'; prices are known of: old"):
         Account(Caps(usd=1.0), {"old": (1.0, 1.0)}, ["new"])
-    with pytest.raises(UserError, match=r"caps\.tokens must be positive"):
+    with pytest.raises(UserError, match=r"caps\.tokens must be a positive number"):
         Caps(tokens=0)
 
 

@@ -191,6 +191,8 @@ def test_failures_are_told_to_the_next_call_with_their_line(recording: Recording
         ({"calls": 6}, "smaller than one generation: 3 parents and 4 offspring need 7; nothing was spent"),
         ({"offspring": 0}, "evolution.offspring must be at least 1"),
         ({"repeats": 0}, "evolution.repeats"),
+        ({"parents": "abc"}, "evolution.parents must be a whole number, not 'abc'"),
+        ({"race": 1}, "evolution.race must be true or false, not 1"),
         ({"popsize": 3}, "no setting popsize; it has adapt, calls,"),
     ],
 )
