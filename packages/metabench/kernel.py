@@ -75,6 +75,19 @@ class Kernel:
         return self.folder / "tuned"
 
 
+def with_headers(source: Path) -> list[Path]:
+    """A source and the files that it includes by `#include "..."`, each once, the source first: what a build depends on."""
+    found: list[Path] = []
+    waiting = [source.resolve()]
+    while waiting:
+        path = waiting.pop()
+        if path not in found and path.is_file():
+            found.append(path)
+            names = re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE)
+            waiting += [(path.parent / name).resolve() for name in names]
+    return found
+
+
 def cpu_device(flags: Iterable[str] = ("-march=native",)) -> str:
     """The device under which a kernel tuned on this processor is kept: its model and vector set, "amd-epyc-7b13-avx2".
 

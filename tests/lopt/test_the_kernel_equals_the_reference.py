@@ -31,9 +31,9 @@ SHAPES = [(), (1,), (1, 1), (7,), (4099,), (13, 17), (1031, 3), (3, 1031), (64, 
           (16, 24, 3, 3), (6, 40, 50), (40, 6, 50), (2, 700), (1, 5000), (5000, 1)]  # fmt: skip
 # One of each value, in company that interacts: tail handling, both paths, both loop orders.
 CONFIGS = [
-    {"BLOCK": 32, "VEC": 16, "UNROLL": 2, "HIDDEN_TILE": 4, "PANEL": 256, "FUSE_OUTPUT": 1, "LOOP_ORDER": 1},
-    {"BLOCK": 128, "VEC": 4, "UNROLL": 4, "HIDDEN_TILE": 2, "PANEL": 1024, "FUSE_OUTPUT": 0, "LOOP_ORDER": 0},
-    {"BLOCK": 256, "VEC": 8, "UNROLL": 1, "HIDDEN_TILE": 16, "PANEL": 512, "FUSE_OUTPUT": 0, "LOOP_ORDER": 1},
+    {"BLOCK": 32, "VEC": 16, "UNROLL": 2, "HIDDEN_TILE": 4, "FUSE_OUTPUT": 1, "LOOP_ORDER": 1},
+    {"BLOCK": 128, "VEC": 4, "UNROLL": 4, "HIDDEN_TILE": 2, "FUSE_OUTPUT": 0, "LOOP_ORDER": 0},
+    {"BLOCK": 256, "VEC": 8, "UNROLL": 1, "HIDDEN_TILE": 16, "FUSE_OUTPUT": 0, "LOOP_ORDER": 1},
 ]
 
 

@@ -13,6 +13,7 @@ __all__ = ["INSTRUCTION_SETS", "check_compiler", "compiler_version", "cpu_device
 
 INSTRUCTION_SETS: dict[str, tuple[str, ...]] = {
     "avx2": ("-mavx2", "-mfma"),
+    "avx512": ("-march=x86-64-v4",),
     "sse42": ("-msse4.2",),
     "native": ("-march=native",),
 }

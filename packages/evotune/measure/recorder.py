@@ -12,7 +12,7 @@ import numpy as np
 from metabench import provenance, recording
 from metabench.details import PARTS, Details
 from metabench.errors import UserError
-from metabench.kernel import Kernel, find
+from metabench.kernel import Kernel, find, with_headers
 from metabench.recording import Recording
 from metabench.space import Space
 
@@ -46,7 +46,7 @@ def record(
     the same source, space and flags is returned as it is. Builds run in parallel, timing one at a time.
 
     Args:
-        device: "avx2", "sse42" or "native" (`device.INSTRUCTION_SETS`); any name if `flags` are given.
+        device: "avx512", "avx2", "sse42" or "native" (`device.INSTRUCTION_SETS`); any name if `flags` are given.
         out: the file, .json or .json.gz.
         passes: how often to go through the whole space. A machine has slow minutes; of several passes, hours or minutes
             apart, the one with the least time counts for each configuration, and its runs are kept.
@@ -105,13 +105,14 @@ def _best(outcomes: list[Outcome]) -> Outcome:
 def _identity(task: Task, device: str, space: Space) -> dict[str, Any]:
     """What makes two measurements comparable, and so goes on record."""
     source = backend.source_of(task.kernel, task.backend)
+    text = b"".join(path.read_bytes() for path in with_headers(source))
     return {
         "kernel_name": task.kernel.name,
         "device": device,
         "processor": provenance.processor(),
         "compiler": compiler_version(task.compiler),
         "flags": list(task.flags),
-        "source_sha256": hashlib.sha256(source.read_bytes()).hexdigest(),
+        "source_sha256": hashlib.sha256(text).hexdigest(),
         "problem_size": np.ravel(task.size if task.size is not None else _own_size(task.kernel)).tolist(),
         "input_seed": task.seed,
         "repeats": task.repeats,

@@ -23,7 +23,8 @@ def test_it_is_whole_and_of_this_source(name: str, device: str) -> None:
     space = Space.from_t1(kernel.space_definition())
     there = recording.load(kernel.recordings() / f"{device}.json.gz", space=space)
     assert there.failures == 0
-    assert there.meta["source_sha256"] == hashlib.sha256(kernel.source(".cpp").read_bytes()).hexdigest()
+    sources = kernels.with_headers(kernel.source(".cpp"))
+    assert there.meta["source_sha256"] == hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()
     assert there.meta["flags"][1:] == list(INSTRUCTION_SETS[device])
     assert there.meta["problem_size"] == kernel.space_definition()["KernelSpecification"]["ProblemSize"]
     assert there.details is not None

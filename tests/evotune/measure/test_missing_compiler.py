@@ -22,7 +22,7 @@ def test_it_says_how_to_get_one(faulty: Callable[..., Kernel], tmp_path: Path) -
 
 
 def test_an_unknown_device_lists_those_there_are(faulty: Callable[..., Kernel], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="unknown device 'avx3'; allowed: avx2, native, sse42"):
+    with pytest.raises(UserError, match="unknown device 'avx3'; allowed: avx2, avx512, native, sse42"):
         record(faulty([0]), "avx3", tmp_path / "out.json")
 
 
