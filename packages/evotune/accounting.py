@@ -27,14 +27,19 @@ class Caps:
         tokens: prompts and replies together.
         usd: by the price table.
         seconds: wall clock after which no new call is made.
+        calls: to the generator.
+        evaluations: programs that are run, those that failed among them. A reply counts from when it comes; one that turns out to
+            hold no program, or one that was seen before, is taken back.
     """
 
     tokens: int | None = None
     usd: float | None = None
     seconds: float | None = None
+    calls: int | None = None
+    evaluations: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "usd", "seconds"):
+        for name in ("tokens", "usd", "seconds", "calls", "evaluations"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and value > 0):
                 raise UserError(f"caps.{name} must be a positive number, not {value}; leave it out for no cap")
@@ -61,7 +66,7 @@ class Account:
         self._usd: float | None = 0.0
         # Against the caps: tokens and USD of what was booked, and of calls in flight, with estimates for what is unknown.
         self._estimated, self._pending = [0.0, 0.0], [0.0, 0.0]
-        self._longest = 0
+        self._longest = self._in_flight = self.evaluations = 0
         self._started = time.monotonic()
         self._lock = threading.Lock()
         lacking = [model for model in self.models if model not in self.prices]
@@ -76,12 +81,17 @@ class Account:
         with self._lock:
             expected = self._expected(prompt, model)
             tokens, usd = (sum(parts) for parts in zip(self._estimated, self._pending, expected, strict=True))
+            if self.caps.calls is not None and self.calls + self._in_flight >= self.caps.calls:
+                return f"the cap of {self.caps.calls:,} calls"
+            if self.caps.evaluations is not None and self.evaluations + self._in_flight >= self.caps.evaluations:
+                return f"the cap of {self.caps.evaluations:,} evaluations"
             if self.caps.tokens is not None and tokens > self.caps.tokens:
                 return f"the cap of {self.caps.tokens:,} tokens"
             if self.caps.usd is not None and usd > self.caps.usd:
                 return f"the cap of {self.caps.usd:g} USD"
             if self.caps.seconds is not None and time.monotonic() - self._started > self.caps.seconds:
                 return f"the cap of {self.caps.seconds:g} s"
+            self._in_flight += 1
             self._pending = [have + more for have, more in zip(self._pending, expected, strict=True)]
             return ""
 
@@ -89,6 +99,8 @@ class Account:
         """Book a call that was reserved."""
         with self._lock:
             expected = self._expected(prompt, model)
+            self._in_flight -= 1
+            self.evaluations += reply is not None
             self._pending = [max(0.0, have - less) for have, less in zip(self._pending, expected, strict=True)]
             self._book(prompt, reply, model)
 
@@ -96,6 +108,11 @@ class Account:
         """Book a call of an earlier part of the run."""
         with self._lock:
             self._book(prompt, reply, model)
+
+    def evaluated(self, count: int) -> None:
+        """Book programs of an earlier part of the run; a negative number takes back a reply that turned out to need no run."""
+        with self._lock:
+            self.evaluations += count
 
     def cost(self, reply: Reply | None, model: str) -> float | None:
         """USD of one call; None if it is not known."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import itertools
+import math
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +29,7 @@ from metabench.recording import Recording
 from metabench.replay import Limits
 from metabench.score import performance
 
-from .contract import Failure, Rejected, check, imported
+from .contract import Failure, FailureKind, Rejected, check, imported
 from .jail import JailLimits, Outcome
 from .launch import Launcher, Local, Play
 from .prompts import feedback
@@ -95,6 +96,7 @@ class Evaluator:
         repeats: runs on each; run r has seed `seed + r`.
         limits: of the jail, for one run.
         launcher: where runs take place; by default on this machine. It is closed with the evaluator.
+        candidate_seconds: CPU seconds that all runs of a candidate may take together, each of which the jail limits besides.
 
     Raises:
         UserError: no recordings, or two of one name; fewer than one repeat or worker.
@@ -108,12 +110,14 @@ class Evaluator:
         workers: int = 2,
         limits: JailLimits | None = None,
         launcher: Launcher | None = None,
+        candidate_seconds: float = math.inf,
     ) -> None:
         if not recordings or len({r.name for r in recordings}) < len(recordings):
             raise UserError("evaluating needs at least one recording, and each only once")
         if repeats < 1 or workers < 1:
             raise UserError(f"evaluating needs at least one repeat and one worker, not {repeats} and {workers}")
         self.recordings, self.repeats, self.seed = list(recordings), repeats, seed
+        self.candidate_seconds = candidate_seconds
         self._launcher = launcher or Local(workers, limits or JailLimits())
         self._baselines: dict[str, Baseline] = {}
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="evaluate")
@@ -257,7 +261,10 @@ class _Candidate:
         self._digest.update(f"{trace.calls} {trace.illegal} {trace.revisits} {trace.ended};".encode())
         self._cpu += outcome.cpu_seconds
         self._output, self._failure = outcome.output, outcome.failure
-        return outcome.failure is None
+        if self._failure is None and self._cpu > self._evaluator.candidate_seconds:
+            most = self._evaluator.candidate_seconds
+            self._failure = Failure(FailureKind.TIMEOUT, f"its runs took more than {most:g} CPU seconds together")
+        return self._failure is None
 
     def _result(self, trace: str = "") -> Evaluation:
         scores = {} if self._failure else {name: tuple(p) for name, p in self._runs.items()}

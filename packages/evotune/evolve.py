@@ -161,7 +161,10 @@ def _evaluator(
 ) -> Evaluator:
     limits, options = limits or JailLimits(), dict(launcher or {"name": "local"})
     where = launch.make(str(options.pop("name")), settings.workers, limits, folder / "jobs", **options)
-    return Evaluator(recordings, settings.repeats, settings.seed, settings.workers, launcher=where)
+    most = settings.candidate_seconds
+    return Evaluator(
+        recordings, settings.repeats, settings.seed, settings.workers, launcher=where, candidate_seconds=most
+    )
 
 
 def _settings(settings: Settings | None, changes: Mapping[str, Any]) -> Settings:

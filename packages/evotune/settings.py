@@ -22,6 +22,7 @@ class Settings:
         elitism: whether parents compete with their offspring (plus) or not (comma).
         calls: calls to the generator in all.
         repeats: runs on each recording by which a candidate is scored.
+        candidate_seconds: CPU seconds that all runs of a candidate may take together.
         seed: decides the run.
         workers: candidates evaluated at a time.
         finalists, confirmations: the best so many are scored again, on so many fresh seeds, and the best of these is the result:
@@ -39,6 +40,7 @@ class Settings:
     elitism: bool = True
     calls: int = 40
     repeats: int = 3
+    candidate_seconds: int = 600
     seed: int = 0
     workers: int = 2
     finalists: int = 3
@@ -56,7 +58,16 @@ class Settings:
             kind, value = type(option.default), getattr(self, option.name)
             if type(value) is not kind:
                 raise UserError(f"evolution.{option.name} must be {_KINDS[kind]}, not {value!r}")
-        for name in ("parents", "offspring", "repeats", "workers", "finalists", "confirmations", "tournament"):
+        for name in (
+            "parents",
+            "offspring",
+            "repeats",
+            "candidate_seconds",
+            "workers",
+            "finalists",
+            "confirmations",
+            "tournament",
+        ):
             if getattr(self, name) < 1:
                 raise UserError(f"evolution.{name} must be at least 1, not {getattr(self, name)}")
         choose(self.selection, SELECTIONS, "evolution.selection")

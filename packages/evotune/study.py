@@ -153,6 +153,7 @@ class Study:
             reason = f"call {known.call} had another prompt; the run cannot be taken up with this version"
             raise UserError(f"{self.archive.path}: {reason}")
         self.account.book(known.prompt, _reply_of(known), self.generator.model_of(proposal.call))
+        self.account.evaluated(int(known.reply is not None if known.status == "pending" else _was_run(known)))
         if known.status == "pending":
             self._evaluate(generation, proposal, known.reply, "")
             return
@@ -186,6 +187,8 @@ class Study:
         self.archive.add_evaluation(proposal.call, proposal.description, proposal.source, evaluation)
         candidate = self.archive.find(proposal.call)
         assert candidate is not None
+        if candidate.reply is not None and not _was_run(evaluation):
+            self.account.evaluated(-1)
         self._report(candidate, evaluation)
         generation.finished[proposal.call] = candidate, evaluation
 
@@ -196,6 +199,11 @@ class Study:
         if self.progress:
             best = self.best if math.isfinite(self.best) else None
             self.progress(Progress(self.done, self.calls, best, candidate))
+
+
+def _was_run(one: Evaluation | Candidate) -> bool:
+    """Whether a program got past the static check and was no repetition."""
+    return not one.repeated and one.cpu_seconds > 0.0
 
 
 def _reply_of(candidate: Candidate) -> Reply | None:

@@ -60,11 +60,13 @@ def _job(verb: str, run: Verb, config: DictConfig) -> None:
         line = run(config, out)
         write_json(done, {"line": line, "config": told})
         print(f"{out}  {line}")
-    except UserError as error:
+    except Exception as error:
         if state.mode == RunMode.MULTIRUN:
             # The other jobs of the sweep go on; Hydra makes the exit code, this job's log keeps the reason.
             logging.getLogger(__name__).exception("job %s failed", state.job.num)
             print(f"metaopt {verb} {' '.join(state.overrides.task)}: {error}", file=sys.stderr)
+            raise
+        if not isinstance(error, UserError):
             raise
         print(f"metaopt: {error}", file=sys.stderr)
         raise SystemExit(2) from error

@@ -68,7 +68,13 @@ def test_a_cap_in_money_needs_a_price() -> None:
 
 @pytest.mark.parametrize(
     ("told", "caps", "most"),
-    [(True, Caps(tokens=9_000), 6), (True, Caps(usd=0.012), 6), (False, Caps(tokens=8_000), 9)],
+    [
+        (True, Caps(tokens=9_000), 6),
+        (True, Caps(usd=0.012), 6),
+        (False, Caps(tokens=8_000), 9),
+        (True, Caps(calls=4), 4),
+        (True, Caps(evaluations=3), 3),
+    ],
 )
 def test_a_run_ends_at_its_cap_and_keeps_what_it_paid_for(
     recording: Recording, tmp_path: Path, told: bool, caps: Caps, most: int
@@ -84,6 +90,34 @@ def test_a_run_ends_at_its_cap_and_keeps_what_it_paid_for(
         assert result.usage["prompt_tokens"] + result.usage["reply_tokens"] <= (caps.tokens or 9_000)
     else:
         assert result.usage["prompt_tokens"] == "unknown" and result.usage["usd"] == "unknown"
+
+
+def test_what_needs_no_run_is_no_evaluation() -> None:
+    account = Account(Caps(evaluations=2), models=["m"])
+    for _ in range(2):
+        assert account.refuse(PROMPT, "m") == ""
+    assert "2 evaluations" in account.refuse(PROMPT, "m"), "what is asked for may have to be run"
+    account.settle(PROMPT, None, "m")
+    assert account.refuse(PROMPT, "m") == "", "there was no reply"
+    account.settle(PROMPT, Reply("text", "m"), "m")
+    account.settle(PROMPT, Reply("text", "m"), "m")
+    assert "2 evaluations" in account.refuse(PROMPT, "m")
+    account.evaluated(-1)
+    assert account.refuse(PROMPT, "m") == "", "one was a repetition"
+
+
+def test_a_candidate_may_take_so_long_in_all(recording: Recording, tmp_path: Path) -> None:
+    """Each run is within the jail's limits, all of them together are not."""
+    busy = PROGRAM.replace("            func(config)", "            func(config)\n            sum(range(1_000_000))")
+
+    class Busy(Metered):
+        def reply(self, messages: Messages, call: int) -> Reply:
+            return Reply(busy.format(20 + call), "metered", 1000, 500)
+
+    settings = {"parents": 1, "offspring": 1, "calls": 2, "repeats": 9, "candidate_seconds": 1}
+    result = evolve(Busy(True), [recording], tmp_path, **settings)
+    assert [c.status for c in result.history] == ["timeout", "timeout"]
+    assert "more than 1 CPU seconds together" in str(result.history[0].failure)
 
 
 def test_a_run_that_a_cap_ended_goes_on_with_a_higher_one(recording: Recording, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ def test_without_arguments_it_lists_its_verbs(metaopt) -> None:
         (["score", "spaces.recordings=[nope]"], "unknown recording 'nope'"),
         (["score", "spaces.root=/nowhere/at/all"], "is no folder"),
         (["score", "spaces.recordings=[gone.json]"], "gone.json cannot be read"),
+        (["score", "repeats=0"], "scoring needs at least one optimizer, recording, repeat"),
+        (["score", "repeats=two"], "repeats must be a whole number, not 'two'"),
         (["tune", "kernel=nope"], "unknown kernel 'nope'; allowed: "),
         (["record", "kernel=nope"], "unknown kernel 'nope'; allowed: "),
     ],
@@ -68,6 +70,15 @@ def test_h1_in_a_sweep_a_failing_job_is_reported_at_once_and_the_others_run(meta
     logs = sorted((recording_file.parents[1] / "runs" / "score").glob("*/*/score.log"))
     assert "Traceback" in logs[0].read_text()
     assert list((recording_file.parents[1] / "runs" / "score").glob("*/1/scores.csv"))
+
+
+def test_h1_when_every_job_of_a_sweep_fails_every_one_says_why(metaopt, tmp_path: Path) -> None:
+    """With the reader's mistakes and with faults of ours alike."""
+    done = metaopt("score", "-m", "spaces.recordings=[gone.json],5", "repeats=1,2", "hydra.sweep.dir=sweep")
+    assert done.returncode != 0
+    logs = sorted((tmp_path / "sweep").glob("*/score.log"))
+    assert len(logs) == 4 and all("Traceback" in log.read_text() for log in logs)
+    assert done.stderr.count("metaopt score spaces.recordings=") == 4
 
 
 def test_a_file_is_scored_in_the_jail_unless_it_is_trusted(metaopt, recording_file: Path) -> None:
