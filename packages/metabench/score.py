@@ -191,6 +191,9 @@ def _check(
     workers: int,
 ) -> list[str]:
     """The recordings' names, if all is well."""
+    for what, count in (("repeats", repeats), ("workers", workers)):
+        if not isinstance(count, int) or isinstance(count, bool):
+            raise UserError(f"{what} must be a whole number, not {count!r}")
     if not optimizers or not recordings or repeats < 1 or not estimators or workers < 1:
         raise UserError("scoring needs at least one optimizer, recording, repeat, estimator and worker")
     for name in estimators:

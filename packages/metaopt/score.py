@@ -77,7 +77,9 @@ def scores_of(
             raise UserError(
                 f"scoring.overhead={scoring.overhead} is measured in this process; say jail=false if you trust {one.path}"
             )
-    repeats = repeats or scoring.repeats
+    repeats = scoring.repeats if repeats is None else repeats
+    if not isinstance(repeats, int):
+        raise UserError(f"repeats must be a whole number, not {repeats!r}")
     total = len(names) * len(recordings) * repeats
     with console.progress("scoring", total) as update:
         counter = iter(range(1, total + 1))

@@ -225,6 +225,22 @@ def test_m10_an_optimizer_in_the_place_of_its_factory_is_told(slow_is_bad: Recor
         score({"itself": shuffle}, [slow_is_bad], 1)  # type: ignore[dict-item]
 
 
+@pytest.mark.parametrize("name", ["genetic_algorithm", "diff_evo", "pyatf_de", "gp_general"])
+def test_k1_k2_few_evaluations_and_parameters_with_one_and_two_values(recording_of, name: str) -> None:
+    """A budget smaller than any population, on a space where a parameter cannot be varied and another only switched."""
+    from metabench import registry
+
+    if name not in registry.available():
+        pytest.skip(f"{name} is not installed here")
+    space = Space.from_dict({"one": [7], "two": [0, 1], "c": list(range(9))})
+    c = space.table[:, 2].astype(float)
+    quick = recording_of(space, np.where(c < 4, 1.0 + 0.001 * c, c) + 0.01 * space.table[:, 1])
+    assert baseline(quick).evaluations < 6
+    scores = score({name: name}, [quick], 3)
+    assert np.isfinite(scores.p).all()
+    assert all(1 <= len(t.rows) <= baseline(quick).evaluations + 1 for t in scores.traces[name, quick.name])
+
+
 def test_k3_the_same_configuration_twice_is_one_evaluation(slow_is_bad: Recording) -> None:
     def twice(func, searchspace):
         for configuration in searchspace.get_random_sample(40):
