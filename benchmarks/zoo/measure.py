@@ -2,8 +2,9 @@
 
     python benchmarks/zoo/measure.py --root HUB [--variants a,b] [--repeats 25] [--only-summary]
 
-A cell is one variant on one space, estimator `direct`, seeds 0 to repeats - 1, so that any two variants are paired. Cells are
-written as they are done, into benchmarks/zoo/scores.json, with P of every run; a second call goes on where the first stopped.
+A cell is one variant on one space, estimator `direct`, with the space's own seeds (`pairs.seeds_of`), so that any two variants
+are paired. Cells are written as they are done, into benchmarks/zoo/scores.json, with P of every run; a second call goes on where
+the first stopped, so that an optimizer that was changed needs its cells deleted.
 A run is ended when it has measured the optimum: from there on P cannot change.
 
 Where names are in question the space itself is changed, so that no option of the optimizer is involved: `blind` calls the
@@ -29,6 +30,7 @@ from evotune.zoo.gp_transfer import GPTransfer
 from metabench import bootstrap, catalog, provenance, registry
 from metabench.baseline import Baseline, baseline
 from metabench.files import write_json
+from metabench.pairs import seeds_of
 from metabench.recording import Recording
 from metabench.replay import Limits, Stop, replay
 from metabench.score import performance
@@ -64,7 +66,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], str]] = {  # name: (optimizer, it
     "gp_general, names alone, misleading": ("gp_general", {"structure": False}, "misleading"),
     "gp_general, no prior": ("gp_general", {"structure": False}, "blind"),
     "gp_transfer": ("gp_transfer", {}, ""),
-    "gp_transfer, shuffled sources": ("gp_transfer", {"shuffled": True}, ""),
+    "gp_transfer, shuffled sources": ("gp_transfer", {"spoilt": "shuffled"}, ""),
+    "gp_transfer, inverted sources": ("gp_transfer", {"spoilt": "inverted"}, ""),
     "hybrid_vndx_fixed": ("hybrid_vndx_fixed", {}, ""),
     "hybrid_vndx_fixed, worst elites": ("hybrid_vndx_fixed", {"faults": True}, ""),
     "adaptive_tabu_greywolf_fixed": ("adaptive_tabu_greywolf_fixed", {}, ""),
@@ -95,26 +98,28 @@ class Measure:
             return registry.make(optimizer, **options)
         kernel, device = space.split("/")
         sources = [self.get(f"{kernel}/{other}")[0] for other in TRAIN if other != device]
-        if options.get("shuffled"):
-            sources = [shuffled(source, k) for k, source in enumerate(sources)]
+        if "spoilt" in options:
+            sources = [SPOILT[options["spoilt"]](source, k) for k, source in enumerate(sources)]
         return lambda: GPTransfer(sources)
 
-    def cell(self, variant: str, space: str, repeats: int) -> dict[str, Any]:
-        """P of every run, and what it took."""
+    def cell(self, variant: str, space: str, repeats: int, known: dict[str, Any] | None = None) -> dict[str, Any]:
+        """P of every run, and what it took; `known` is the same with fewer runs, which are not run again."""
         optimizer, options, renaming = VARIANTS[variant]
         recording, base = self.get(space)
         factory = self.factory(optimizer, options, space)
         played = renamed(recording, RENAMINGS[renaming]) if renaming else recording
-        scores, cpu, count, found = [], 0.0, 0, []
-        for seed in range(repeats):
+        known = known or {"p": [], "found": 0.0, "evaluations": 0, "cpu_ms": 0.0}
+        scores, count = list(known["p"]), known["evaluations"]
+        found, cpu = known["found"] * len(scores), 1e-3 * known["cpu_ms"] * count
+        for seed in seeds_of(recording.name, 0, repeats)[len(scores) :]:
             trace = replay(until_optimum(factory(), played), played, Limits(seconds=base.end), seed)
             if trace.error:
                 raise RuntimeError(f"{variant} on {space} with seed {seed}: {trace.error}")
             scores.append(round(performance(trace, played, base), 5))
             cpu, count = cpu + trace.overhead, count + len(trace.rows)
-            found.append(bool(played.losses[trace.rows].min(initial=np.inf) <= played.losses.min()))
+            found += bool(played.losses[trace.rows].min(initial=np.inf) <= played.losses.min())
         return {
-            "p": scores, "found": float(np.mean(found)), "evaluations": count, "cpu_ms": round(1e3 * cpu / max(count, 1), 2),
+            "p": scores, "found": found / repeats, "evaluations": count, "cpu_ms": round(1e3 * cpu / max(count, 1), 2),
         }  # fmt: skip
 
 
@@ -150,6 +155,14 @@ def shuffled(recording: Recording, seed: int) -> Recording:
     """A source that knows nothing: its values belong to other configurations."""
     order = np.random.default_rng(seed).permutation(len(recording.space))
     return dataclasses.replace(recording, values=recording.values[order], status=recording.status[order])
+
+
+def inverted(recording: Recording, seed: int) -> Recording:
+    """A source that is wrong about everything: its best is the worst."""
+    return dataclasses.replace(recording, values=1.0 / recording.values)
+
+
+SPOILT = {"shuffled": shuffled, "inverted": inverted}
 
 
 def summary(cells: dict[str, Any]) -> dict[str, Any]:
@@ -206,7 +219,7 @@ def main() -> None:
             if len(report["cells"].get(key, {}).get("p", ())) >= options.repeats:
                 continue
             started = time.time()
-            report["cells"][key] = measure.cell(variant, space, options.repeats)
+            report["cells"][key] = measure.cell(variant, space, options.repeats, report["cells"].get(key))
             store(report)
             print(f"{key}: {np.mean(report['cells'][key]['p']):.3f} ({time.time() - started:.0f} s)", flush=True)
     store(report)

@@ -13,7 +13,7 @@ except ImportError:  # the program also runs where Kernel Tuner is not installed
 
 
 PROVENANCE = {"kind": "designed", "by": "the metaopt-toolkit authors"}
-SCORES: dict[str, object] = {}
+SCORES: dict[str, tuple[float, float, float, int]] = {}
 
 
 class RandomSearch(OptAlg):

@@ -19,7 +19,7 @@ def process_after(count: int) -> tuple[Process, Log]:
     on = gpu_like()
     view = View(Searchspace(on.space))
     log = Log(lambda config: on.losses[on.space.find(config)], on.space.configurations)
-    process = Process(view, np.random.default_rng(0))
+    process = Process([view], np.random.default_rng(0))
     for row in np.random.default_rng(1).permutation(len(on.space))[:count]:
         log.measure(int(row))
         process.learn(log)

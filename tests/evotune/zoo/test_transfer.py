@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from gpu_like import gpu_like
 
-from evotune.zoo.gp_general import GPGeneral
-from evotune.zoo.gp_transfer import GPTransfer, joined, leaders
+from evotune.zoo.gp_general import GPGeneral, Log, Process, View
+from evotune.zoo.gp_transfer import GPTransfer, TransferView, joined, leader
 from metabench import recording as recordings
 from metabench.recording import Recording
 from metabench.replay import Limits, replay
@@ -54,17 +54,33 @@ def test_configurations_that_a_source_lacks_are_still_found() -> None:
         for i, (c, v) in enumerate(zip(source.space.configurations, source.losses, strict=True))
         if i % 2 != best % 2
     }
-    assert best not in leaders([joined(part, Searchspace(on.space))])
+    assert best != leader([joined(part, Searchspace(on.space))])
     assert best_rank(lambda: GPTransfer([part]), on, 60) <= 2
 
 
-def test_sources_that_know_nothing_cost_little() -> None:
+@pytest.mark.parametrize("disagreement", ["knows nothing", "is wrong about everything"])
+def test_sources_that_disagree_cost_little(disagreement: str) -> None:
+    """Values of other configurations; the best called the worst."""
     on = gpu_like(seed=1)
     order = np.random.default_rng(0).permutation(len(on.space))
-    noise = dataclasses.replace(on, values=on.values[order])
-    with_noise = np.mean([best_rank(lambda: GPTransfer([noise]), on, 40, s) for s in range(4)])
+    values = on.values[order] if disagreement == "knows nothing" else 1.0 / on.values
+    source = dataclasses.replace(on, values=values)
+    with_it = np.mean([best_rank(lambda: GPTransfer([source]), on, 40, s) for s in range(4)])
     without = np.mean([best_rank(GPGeneral, on, 40, s) for s in range(4)])
-    assert with_noise <= without + 5
+    assert with_it <= without + 5
+
+
+def test_of_two_views_the_one_that_explains_the_measurements_is_taken() -> None:
+    on = gpu_like(seed=1)
+    order = np.random.default_rng(0).permutation(len(on.space))
+    space, rng = Searchspace(on.space), np.random.default_rng(0)
+    for source, expected in ((gpu_like(seed=2), 0), (dataclasses.replace(on, values=on.values[order]), 1)):
+        views = [TransferView(space, [joined(source, space)], True, True), View(space)]
+        process, log = Process(views, rng), Log(lambda c: on.losses[on.space.find(c)], on.space.configurations)
+        for row in rng.permutation(len(on.space))[:40]:
+            log.measure(int(row))
+        process.learn(log)
+        assert process.view is views[expected]
 
 
 def test_a_source_of_another_kernel_is_refused() -> None:
@@ -81,9 +97,9 @@ def test_a_source_without_a_valid_value_is_no_source() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_leaders_are_measured_first(count: int) -> None:
+def test_the_best_elsewhere_is_measured_first(count: int) -> None:
     on = gpu_like(seed=9)
     sources = [gpu_like(seed=s) for s in range(count)]
-    expected = leaders([joined(s, Searchspace(on.space)) for s in sources])
+    expected = leader([joined(s, Searchspace(on.space)) for s in sources])
     trace = replay(GPTransfer(sources), on, Limits(evaluations=10), 0)
-    assert trace.rows[: len(expected)].tolist() == expected
+    assert trace.rows[0] == expected
