@@ -85,6 +85,10 @@ inline void diagonal_features(Block& b) {
         }
 }
 
+inline void multiply(const float* __restrict x, const float* __restrict y, float* __restrict to) {
+    for (int i = 0; i < BLOCK; ++i) to[i] = x[i] * y[i];
+}
+
 // The features that vary with every element, from p, g, m, v and the scales.
 inline void vector_features(Block& b) {
     constexpr int P = EXTRA ? 2 : 1, M = P + 1, V = M + 3, MS = V + 1, S = MS + 3, FG = S + 1, FM = FIRST;
@@ -99,13 +103,12 @@ inline void vector_features(Block& b) {
         b.f[FG + 3][i] = g * s;
 #endif
     }
-    for (int k = 0; k < 3; ++k)
-        for (int i = 0; i < BLOCK; ++i) {
-            b.f[M + k][i] = b.m[k][i];
-            b.f[MS + k][i] = b.m[k][i] * b.f[S][i];
-            b.f[FG + k][i] = b.g[i] * b.scale_g[k][i];
-            b.f[FM + k][i] = b.m[k][i] * b.scale_m[k][i];
-        }
+    for (int k = 0; k < 3; ++k) {
+        copy(b.m[k], BLOCK, b.f[M + k]);
+        multiply(b.m[k], b.f[S], b.f[MS + k]);
+        multiply(b.g, b.scale_g[k], b.f[FG + k]);
+        multiply(b.m[k], b.scale_m[k], b.f[FM + k]);
+    }
 }
 
 // The row and the column factors of one tile, panel by panel.

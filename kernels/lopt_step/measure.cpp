@@ -119,17 +119,9 @@ void finalise_tensor(const Step& step, index_t i, const float* partials) {
 
 // ---- accumulate ------------------------------------------------------------------------------------------------
 
-// Mean and variance of a stream of blocks: joined, never a difference of squares, so that one element has variance 0.
+// Number, mean, and sum of squares about the mean, of a part of a tensor. Joined, never a difference of large squares.
 struct Spread {
     double n = 0.0, mean = 0.0, squares = 0.0;
-
-    void add(const float* x, int count) {
-        float sum = 0.0f, own = 0.0f;
-        for (int i = 0; i < count; ++i) sum += x[i];
-        const float centre = sum / static_cast<float>(count);
-        for (int i = 0; i < count; ++i) own += (x[i] - centre) * (x[i] - centre);
-        join({static_cast<double>(count), centre, own});
-    }
 
     void join(const Spread& o) {
         if (o.n == 0.0) return;
@@ -137,6 +129,31 @@ struct Spread {
         squares += o.squares + delta * delta * n * o.n / total;
         mean += delta * o.n / total;
         n = total;
+    }
+};
+
+// The spread of a stream of blocks, about its first value, in float64: one element has variance 0, and so have equal ones.
+struct Stream {
+    double shift = 0.0, n = 0.0, sum[Lanes::N] = {}, squares[Lanes::N] = {};
+
+    void add(const float* x, int count) {
+        if (n == 0.0) shift = x[0];
+        n += count;
+        const int whole = count / Lanes::N * Lanes::N;
+        for (int i = 0; i < whole; i += Lanes::N)
+            for (int l = 0; l < Lanes::N; ++l) add(l, x[i + l] - shift);
+        for (int i = whole; i < count; ++i) add(i - whole, x[i] - shift);
+    }
+
+    void add(int l, double d) {
+        sum[l] += d;
+        squares[l] += d * d;
+    }
+
+    Spread spread() const {
+        double s = 0.0, q = 0.0;
+        for (int l = 0; l < Lanes::N; ++l) s += sum[l], q += squares[l];
+        return n == 0.0 ? Spread{} : Spread{n, shift + s / n, q - s * s / n};
     }
 };
 
@@ -149,7 +166,7 @@ struct Accumulate {
     Factors factors;
     double factor_squares[12] = {};  // of the features of R and of C
     Lanes squares[VECTORS + 6], p2;
-    Spread old[4];  // v, m_0, m_1, m_2 before this step
+    Stream old[4];  // v, m_0, m_1, m_2 before this step
     const Tile& tile;
 
     Accumulate(const Step& step, const Tensor& tensor, const Tile& own, Block& block)
@@ -240,7 +257,10 @@ struct Accumulate {
         for (int k = 0; k < 12; ++k)
             to[factor_place(k >= 6, k % 6)] = t.factored ? factor_squares[k] : squares[VECTORS + k % 6].sum();
         moments[0] = p2.sum();
-        for (int i = 0; i < 4; ++i) moments[1 + i] = old[i].mean, moments[5 + i] = old[i].squares;
+        for (int i = 0; i < 4; ++i) {
+            const Spread s = old[i].spread();
+            moments[1 + i] = s.mean, moments[5 + i] = s.squares;
+        }
     }
 };
 

@@ -68,7 +68,7 @@ def contenders() -> dict[str, Callable[[list[nn.Parameter]], Any]]:
 
     learned = {name: ours(name) for name in OPTIMIZERS}
     variants = {"celo2_base": ours("celo2", orthogonalize=False)}
-    plain = {f"{name}_reference": ours(name, backend="reference") for name in ("small_fc", "velo")}
+    plain = {f"{name}_reference": ours(name, backend="reference") for name in ("small_fc", "velo", "celo2")}
     return {**torch_optim, **learned, **variants, **plain}
 
 

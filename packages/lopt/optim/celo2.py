@@ -13,7 +13,7 @@ Below: the mathematics on whole tensors (pure), the same in blocks, the class.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,12 @@ from ..features import (
 )
 from ..models.celo2 import CELO2Weights
 from ..models.mlp import MLP
+from ..step import cpu, dispatch
 from ..step.reference import (
     BLOCK,
     Factors,
     Gradient,
+    Member,
     advance_,
     advance_block_,
     block_features,
@@ -167,6 +169,27 @@ def _many_matrices_(
     u[block] = (o[0] * o[1].exp()).reshape(gb.shape)
 
 
+def directions(
+    handle: int | None, slots: Sequence[tuple[Slot, Axes | None]], mlp: MLP, decays: Decays
+) -> Iterator[tuple[Slot, Tensor]]:
+    """`direction` of each parameter, one after the other, so that one is held at a time; accumulators in place.
+
+    Compiled kernels take those that are one matrix or vector, on one plan.
+    """
+    members = [Member(s.param, s.grad, accumulators(s.state), axes, -1.0, 1.0, 0.0, False) for s, axes in slots]
+    held = cpu.divide(handle, members)[0]
+    together = [i for i in held if members[i].param.ndim <= 2]
+    if handle is not None and together:
+        batch = cpu.Batch.of([members[i] for i in together], decays)
+        mean_square, _ = cpu.measure_(handle, batch)
+        bias, network = mlp.biases[0].expand(len(together), -1), cpu.pack(FEATURES.size, mlp.weights, mlp.biases)
+        for n, i in enumerate(together):
+            yield slots[i][0], cpu.direction(handle, batch, n, mean_square, bias, network)
+    for i in sorted({*range(len(slots))} - {*together}):
+        x = members[i]
+        yield slots[i][0], direction(x.param, x.grad, x.accumulators, mlp, decays, x.axes)
+
+
 class CELO2(LearnedOptimizer):
     """CELO2 as a torch optimizer.
 
@@ -176,7 +199,7 @@ class CELO2(LearnedOptimizer):
     adam_lr_mult: vectors and embeddings take AdamW steps (0.9, 0.95) with lr * adam_lr_mult; a group with
         `is_embedding=True` counts as embeddings. adamw_for_vectors=False gives them the learned rule instead.
     orthogonalize: False is "celo2-base". exp_mult, rms_mult, scale_by_parameter: see the module's docstring.
-    max_grad_norm, maximize, layout, nonfinite: as in `SmallFCLOpt`.
+    max_grad_norm, maximize, layout, nonfinite, backend, config: as in `SmallFCLOpt`.
 
     State: 16 bytes an element and the row and column moments; 8 bytes an element of vectors and embeddings.
     """
@@ -201,11 +224,14 @@ class CELO2(LearnedOptimizer):
         maximize: bool = False,
         layout: str = "torch",
         nonfinite: str = "skip",
+        backend: str = "auto",
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         defaults = {"lr": lr, "weight_decay": weight_decay, "adam_lr_mult": adam_lr_mult, "orthogonalize": orthogonalize,
                     "exp_mult": exp_mult, "rms_mult": rms_mult, "scale_by_parameter": scale_by_parameter,
                     "is_embedding": False, "maximize": maximize}  # fmt: skip
-        options = {"nonfinite": nonfinite, "max_grad_norm": max_grad_norm, "adamw_for_vectors": adamw_for_vectors}
+        options = {"nonfinite": nonfinite, "max_grad_norm": max_grad_norm, "adamw_for_vectors": adamw_for_vectors,
+                   "backend": dispatch.check(backend), "config": None if config is None else dict(config)}  # fmt: skip
         super().__init__(params, defaults, options=options, group_options={"weights": weights, "layout": layout})
 
     def prepare_group(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -230,21 +256,21 @@ class CELO2(LearnedOptimizer):
         lr, shrink = rates(group, device)
         mlp = scale_outputs(self.placed(values["weights"], device, dtype).mlp, (1.0, group["exp_mult"]))
         decays = hold(Decays(*(torch.tensor(b, device=device, dtype=torch.float32).to(dtype) for b in DECAYS)), ok)
+        handle = dispatch.kernels(self.options["backend"], FEATURES, mlp, device, dtype, self.options["config"])
         count_(slots, ok)
-        for s in slots:
-            if not s.param.numel():
-                continue
+        learned: list[tuple[Slot, Axes | None]] = []
+        for s in (s for s in slots if s.param.numel()):
             axes = factored_axes(s.param.shape, values["layout"])
             if self.takes_adamw(s.param, group):
                 self._adamw_(s, axes, decays, lr * group["adam_lr_mult"], group["weight_decay"])
             else:
-                self._learned_(s, mlp, decays, axes, lr, shrink, group)
+                learned.append((s, axes))
+        for s, u in directions(handle, learned, mlp, decays):
+            self._write_(s, u, lr, shrink, group)
 
-    def _learned_(
-        self, s: Slot, mlp: MLP, decays: Decays, axes: Axes | None, lr: Any, shrink: Any, group: Mapping[str, Any]
-    ) -> None:
+    def _write_(self, s: Slot, u: Tensor, lr: Any, shrink: Any, group: Mapping[str, Any]) -> None:
+        """p <- shrink p - lr N(NewtonSchulz(u)) rms_mult; u is used up."""
         p = s.param
-        u = direction(p, s.grad, accumulators(s.state), mlp, decays, axes)
         if group["scale_by_parameter"]:
             u *= ((torch.linalg.vector_norm(p, dtype=u.dtype) ** 2) / p.numel() + 1e-9).sqrt()
         if group["orthogonalize"] and p.ndim >= 2:

@@ -83,9 +83,11 @@ def text_of(source: Path) -> str:
     return "\0".join(seen.values())
 
 
-def load(source: Path, flags: Sequence[str], defines: Mapping[str, Any]) -> ctypes.CDLL:
-    """The library of one source under one configuration, from the cache or built now."""
-    command = compiler()
+def load(
+    source: Path, flags: Sequence[str], defines: Mapping[str, Any], command: Sequence[str] | None = None
+) -> ctypes.CDLL:
+    """The library of one source under one configuration, from the cache or built now, by `command` or the C++ compiler."""
+    command = compiler() if command is None else list(command)
     arguments = [*flags, *(f"-D{name}={value}" for name, value in sorted(defines.items()))]
     name = f"{source.stem}-{key(text_of(source), command, arguments)}.so"
     cached = cache_folder() / name

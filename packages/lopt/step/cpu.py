@@ -44,7 +44,9 @@ class Library(NamedTuple):
     apply: Any  # lopt_NAME_apply
 
 
-_libraries: list[Library] = []  # an operator's arguments are numbers: a library is known by its place
+_libraries: list[
+    Any
+] = []  # an operator's arguments are numbers: a library, this or another backend's, is known by its place
 
 
 @cache
@@ -105,7 +107,7 @@ class Batch(NamedTuple):
         columns = ([1.0 if g.scale is None else g.scale for g in grads], [x.step_scale for x in members],
                    [x.exp_mult for x in members], [x.shrink for x in members], [float(x.shrink_after) for x in members],
                    [1.0 if g.ok is None else g.ok for g in grads])  # fmt: skip
-        rates = torch.stack([_column(x) for x in columns], 1)
+        rates = torch.stack([_column(x, members[0].param.device) for x in columns], 1)
         return Batch([x.param for x in members], grads, [x.accumulators for x in members], [x.axes for x in members],
                      rates, torch.cat([decays.momentum, decays.rms.reshape(1), decays.adafactor]))  # fmt: skip
 
@@ -130,11 +132,11 @@ def flat_axes(axes: Sequence[Axes | None]) -> list[int]:
     return [i for a in axes for i in ((-1, -1) if a is None else a)]
 
 
-def _column(values: Sequence[float | Tensor]) -> Tensor:
+def _column(values: Sequence[float | Tensor], device: torch.device) -> Tensor:
     """Numbers and one-element tensors as (T,) float32; no tensor is read."""
     if not any(isinstance(x, Tensor) for x in values):
-        return torch.tensor(values, dtype=torch.float32)
-    return torch.stack([torch.as_tensor(x, dtype=torch.float32).reshape(()) for x in values])
+        return torch.tensor(values, dtype=torch.float32, device=device)
+    return torch.stack([torch.as_tensor(x, dtype=torch.float32, device=device).reshape(()) for x in values])
 
 
 def divide(handle: int | None, members: Sequence[Member]) -> tuple[list[int], list[int]]:
@@ -154,6 +156,16 @@ def apply_(handle: int, batch: Batch, mean_square: Tensor, bias: Tensor, network
     torch.ops.lopt.apply_(*arguments, *batch.rule(), handle)
 
 
+def direction(handle: int, batch: Batch, i: int, mean_square: Tensor, bias: Tensor, network: Tensor) -> Tensor:
+    """shrink p - step of tensor i alone, float32, and p stays: all tensors at once would take a copy of the model."""
+    one = Batch([batch.params[i]], [batch.grads[i]], [batch.accumulators[i]], [batch.axes[i]], batch.rates[i : i + 1],
+                batch.decays)  # fmt: skip
+    out = torch.empty(batch.params[i].shape, dtype=torch.float32)
+    arguments = (*one.arguments(), one.rates, mean_square[i : i + 1], bias[i : i + 1], network)
+    torch.ops.lopt.direction_([out], *arguments, *one.rule(), handle)
+    return out
+
+
 def pack(features: int, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
     """W1 (features, h), W2 (in, out), b2, W3 (2, h), b3 end to end, for one network or a stack of them: (..., K)."""
     first, hidden, last = weights
@@ -165,7 +177,7 @@ def pack(features: int, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> 
 # ---- the operators -----------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _plan(forms: tuple[plan.Form, ...]) -> plan.Plan:
     return plan.plan(forms)
 
@@ -179,18 +191,30 @@ class _Layout(NamedTuple):
     @staticmethod
     def of(p: list[Tensor], g: list[Tensor], out: list[Tensor], m: list[Tensor], v: list[Tensor], factors: list[Tensor],
            axes: list[int]) -> _Layout:  # fmt: skip
-        pairs = [None if c < 0 else Axes(c, r) for c, r in zip(axes[::2], axes[1::2], strict=True)]
+        pairs = pairs_of(axes)
         made = _plan(tuple(map(plan.Form.of, p, g, out, pairs)))
-        slow, fast, rest = [], [], iter(factors)
-        for pair in pairs:
-            first = next(rest).data_ptr()
-            second = first if pair is None else next(rest).data_ptr()
-            if pair is not None and pair.r < pair.c:
-                first, second = second, first
-            slow.append(first)
-            fast.append(second)
-        addresses = [[x.data_ptr() for x in xs] for xs in (p, g, out, m, v)]
-        return _Layout(made, made.filled([*addresses, slow, fast]))
+        return _Layout(made, made.filled(addresses(p, g, out, m, v, factors, pairs)))
+
+
+def pairs_of(axes: list[int]) -> list[Axes | None]:
+    """The inverse of `flat_axes`."""
+    return [None if c < 0 else Axes(c, r) for c, r in zip(axes[::2], axes[1::2], strict=True)]
+
+
+def addresses(
+    p: list[Tensor], g: list[Tensor], out: list[Tensor], m: list[Tensor], v: list[Tensor], factors: list[Tensor],
+    axes: list[Axes | None],
+) -> list[list[int]]:  # fmt: skip
+    """Seven lists in the order of `plan.POINTERS`. R is the slow moment where r > c; below two dimensions D is both."""
+    slow, fast, rest = [], [], iter(factors)
+    for pair in axes:
+        first = next(rest).data_ptr()
+        second = first if pair is None else next(rest).data_ptr()
+        if pair is not None and pair.r < pair.c:
+            first, second = second, first
+        slow.append(first)
+        fast.append(second)
+    return [*([x.data_ptr() for x in xs] for xs in (p, g, out, m, v)), slow, fast]
 
 
 def _measure(
@@ -211,17 +235,21 @@ def _measure(
     return mean_square, means
 
 
-def _apply(
-    p: list[Tensor], g: list[Tensor], m: list[Tensor], v: list[Tensor], factors: list[Tensor], rates: Tensor,
+def _apply(p: list[Tensor], *rest: Any) -> None:
+    _direction(p, p, *rest)
+
+
+def _direction(
+    out: list[Tensor], p: list[Tensor], g: list[Tensor], m: list[Tensor], v: list[Tensor], factors: list[Tensor], rates: Tensor,
     mean_square: Tensor, bias: Tensor, network: Tensor, axes: list[int], bound: float, replace_nan: bool, handle: int,
 ) -> None:  # fmt: skip
-    made, tensors = _Layout.of(p, g, p, m, v, factors, axes)
+    made, tensors = _Layout.of(p, g, out, m, v, factors, axes)
     rates, mean_square, bias, network = (x.contiguous() for x in (rates, mean_square, bias, network))
     stride = network.shape[1] if network.ndim == 2 else 0
     _libraries[handle].apply(*[None] * 7, tensors.data_ptr(), made.tiles.data_ptr(), len(made.tiles), rates.data_ptr(),
                              mean_square.data_ptr(), bias.data_ptr(), network.data_ptr(), stride, bound, replace_nan,
                              _threads())  # fmt: skip
-    torch.autograd.graph.increment_version(p)
+    torch.autograd.graph.increment_version(out)
 
 
 _parent = os.getpid()
@@ -243,10 +271,12 @@ _RULE = "int[] axes, float bound, bool replace_nan, int handle"
 _operators.define(
     f"measure_(Tensor[] p, {_TENSORS.format('(a!)', '(b!)', '(c!)')}, Tensor decays, {_RULE}) -> (Tensor, Tensor)"
 )
-_operators.define(
-    f"apply_(Tensor(a!)[] p, {_TENSORS.format('', '', '')}, Tensor mean_square, Tensor bias, Tensor network, {_RULE}) -> ()"
-)
+_APPLY = f"{_TENSORS.format('', '', '')}, Tensor mean_square, Tensor bias, Tensor network, {_RULE}"
+_operators.define(f"apply_(Tensor(a!)[] p, {_APPLY}) -> ()")
+_operators.define(f"direction_(Tensor(a!)[] out, Tensor[] p, {_APPLY}) -> ()")
 _operators.impl("measure_", _measure, "CPU")
 _operators.impl("apply_", _apply, "CPU")
+_operators.impl("direction_", _direction, "CPU")
 torch.library.register_fake("lopt::measure_", _fake_measure, lib=_operators)
-torch.library.register_fake("lopt::apply_", lambda *_: None, lib=_operators)
+for _name in ("lopt::apply_", "lopt::direction_"):
+    torch.library.register_fake(_name, lambda *_: None, lib=_operators)
