@@ -17,11 +17,13 @@ import torch
 
 from ..features import FeatureSet
 from ..models.mlp import MLP
-from . import cpu
+from . import cpu, cuda
 from .build import BuildError
 
-BACKENDS = ("auto", "reference", "cpu")
+BACKENDS = ("auto", "reference", "cpu", "cuda")
 log = logging.getLogger("lopt")
+
+Config = tuple[tuple[str, Any], ...] | None
 
 
 def check(backend: str) -> str:
@@ -40,30 +42,40 @@ def kernels(
     config: Mapping[str, Any] | None,
 ) -> int | None:
     """The handle of the compiled kernels for one network, device and state type; None for the reference."""
+    own = None if config is None else tuple(sorted(config.items()))
+    if backend == "cuda":  # asked for by name only, until it has been run on a GPU
+        if device.type != "cuda" or not cuda.serves(features, mlp, dtype):
+            raise ValueError(f"backend='cuda' serves float32 state on a GPU, small_fc's networks of 8, 16 or 32 and VeLO's of 4: "
+                             f"{features.name}, {dtype}, {device}, widths {mlp.widths} take backend='auto'")  # fmt: skip
+        return _library(features, mlp.widths[1], own, cuda.architecture(device))
     possible = device.type == "cpu" and cpu.serves(mlp, dtype)
     if backend == "cpu" and not possible:
         raise ValueError(f"backend='cpu' serves float32 state on the CPU and networks of two equal hidden layers, a multiple of "
                          f"4 wide; this is {dtype} on {device}, widths {mlp.widths}: use backend='auto'")  # fmt: skip
     if backend == "reference" or not possible:
         return None
-    return _library(features, mlp.widths[1], None if config is None else tuple(sorted(config.items())))
+    return _library(features, mlp.widths[1], own, None)
 
 
 @torch.compiler.assume_constant_result  # a compiled step asks while it is being traced, and once
-def _library(features: FeatureSet, hidden: int, config: tuple[tuple[str, Any], ...] | None) -> int | None:
-    return _find_library(features, hidden, config)
+def _library(features: FeatureSet, hidden: int, config: Config, arch: str | None) -> int | None:
+    return _find_library(features, hidden, config, arch)
 
 
 @functools.cache
-def _find_library(features: FeatureSet, hidden: int, config: tuple[tuple[str, Any], ...] | None) -> int | None:
-    """The kernels' handle, or None after one warning. Cached: the question is settled once per process."""
-    name = cpu.KERNELS[features.name]
+def _find_library(features: FeatureSet, hidden: int, config: Config, arch: str | None) -> int | None:
+    """The kernels' handle, or None after one warning; arch: of a GPU. Cached: the question is settled once per process."""
+    language = "C++" if arch is None else "CUDA"
     try:
-        chosen = cpu.configuration(name, None if config is None else dict(config))
-        handle = cpu.library(features, hidden, chosen)
+        if arch is None:
+            chosen = cpu.configuration(cpu.KERNELS[features.name], None if config is None else dict(config))
+            handle = cpu.library(features, hidden, chosen)
+        else:
+            chosen = config or ()
+            handle = cuda.library(features, hidden, chosen, arch)
     except BuildError as e:
-        message = f"lopt steps in plain PyTorch, several times slower than with its C++ kernels: {e}"
+        message = f"lopt steps in plain PyTorch, several times slower than with its {language} kernels: {e}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return None
-    log.info("%s steps in C++ (%s, %s)", features.name, name, dict(chosen) or "default configuration")
+    log.info("%s steps in %s (%s)", features.name, language, dict(chosen) or "default configuration")
     return handle
