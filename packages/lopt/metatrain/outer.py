@@ -1,7 +1,9 @@
 """The outer optimizer: Adam on the meta-weights, cosine schedule, clipping at twice the running norm.
 
-The running norm makes the bound follow the meta-gradient, whose size changes by orders over a meta-training: a rare wild
-estimate moves nothing, an honest slow growth is followed.
+The running norm makes the bound follow the meta-gradient, whose size changes by orders over a meta-training. An estimate beyond
+`wild` times the running norm is skipped: exact gradients of an unroll explode now and then (to 1e14, measured), and clipped
+to an honest length they would still point nowhere. Each one lets the running norm grow a little, so that a growth that is
+here to stay is followed.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ class Outer:
     warmup: float = 0.01
     final: float = 0.03
     clip: float = 2.0  # times the running norm
+    wild: float = 10.0  # times the running norm: skipped
     running: float = 0.95  # decay of the running norm
 
     def rate(self, progress: float) -> float:
@@ -42,11 +45,11 @@ class OuterAdam:
         self.steps, self.norm = 0, 0.0
 
     def step(self, gradient: Tensor, progress: float) -> float:
-        """One step in place; returns the norm of the gradient before clipping. A gradient that is not finite is skipped."""
-        norm = gradient.norm().item()
-        if not math.isfinite(norm):
+        """One step in place; returns the norm of the gradient before clipping."""
+        s, norm = self.settings, gradient.norm().item()
+        if not math.isfinite(norm) or (self.steps and norm > s.wild * self.norm):
+            self.norm *= 1 + (1 - s.running)
             return norm
-        s = self.settings
         bound = s.clip * self.norm if self.steps else norm
         clipped = gradient * min(1.0, bound / max(norm, 1e-12))
         self.norm = s.running * self.norm + (1 - s.running) * min(norm, bound) if self.steps else norm

@@ -139,3 +139,28 @@ def test_frozen_tasks_are_as_they_were() -> None:
     held_out, validation = frozen.frozen("held_out"), frozen.frozen("validation")
     assert len(held_out) == 24 and len(validation) == 12
     assert not set(held_out) & set(validation)
+
+
+def test_a_wild_estimate_moves_nothing_and_a_growth_that_stays_is_followed() -> None:
+    from lopt.metatrain.outer import Outer, OuterAdam
+
+    outer, g = OuterAdam(torch.zeros(3), Outer()), torch.tensor([1.0, 0.0, 0.0])
+    for _ in range(5):
+        outer.step(g, 0.1)
+    before = outer.theta.clone()
+    for wild in (1e14 * torch.ones(3), torch.full((3,), float("nan"))):
+        outer.step(wild, 0.1)
+        assert torch.equal(outer.theta, before)
+    assert outer.step(5 * g, 0.1) == 5.0, "five times is much, and is clipped to twice"
+    assert not torch.equal(outer.theta, before)
+    for _ in range(150):
+        outer.step(100 * g, 0.1)
+    assert outer.norm > 50
+
+
+def test_the_rate_rises_and_falls() -> None:
+    from lopt.metatrain.outer import Outer
+
+    rates = [Outer().rate(p) for p in (0.0, 0.005, 0.01, 0.5, 1.0)]
+    assert rates[0] < rates[1] < rates[2] == pytest.approx(3e-3)
+    assert rates[2] > rates[3] > rates[4] == pytest.approx(0.03 * 3e-3)
