@@ -15,15 +15,16 @@ from metabench.errors import UserError
 from metabench.recording import Recording
 from metabench.score import Scores, score
 
-from . import console
+from . import console, transfer
 
-Optimizer = registry.Named | JailedFile
+Optimizer = registry.Named | JailedFile | transfer.Informed
 
 
 def run(config: DictConfig, out: Path) -> str:
     """Score the optimizers named in the configuration and write everything to `out`."""
     recordings = recordings_of(config.spaces)
     optimizers = named(config.optimizers, jail_of(config.jail))
+    optimizers = transfer.informed(optimizers, config.transfer, recordings, config.spaces.root)
     scores = scores_of(optimizers, recordings, config.scoring, config.seed, config.get("repeats"))
     print(summary.summary(scores, config.scoring.noisy))
     write(scores, out, noisy=config.scoring.noisy, recordings=recordings)
@@ -73,7 +74,7 @@ def scores_of(
         one = registry.Named(name) if isinstance(name, str) else name
         if isinstance(one, registry.Named):
             registry.make(one.name, **dict(one.options))  # what is wrong fails before the first run, not in a worker
-        elif scoring.overhead != "none":
+        elif isinstance(one, JailedFile) and scoring.overhead != "none":
             raise UserError(
                 f"scoring.overhead={scoring.overhead} is measured in this process; say jail=false if you trust {one.path}"
             )

@@ -8,20 +8,37 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from evotune import zoo
 from evotune.measure import Outcome, Tuning, tuned
 from evotune.measure import tune as tune_kernel
 from metabench import folders, kernel, results
+from metabench.errors import UserError
+from metabench.space import Space
 
-from . import console
+from . import console, transfer
 
 
 def run(config: DictConfig, out: Path) -> str:
     """Tune, print what was found, and keep it where the step looks it up."""
-    tuning = tune(config, config.tuner, out)
+    tuner = informed(config) if config.transfer else config.tuner
+    tuning = tune(config, tuner, out, transfer.USES_SOURCES if config.transfer else None)
     print(describe(tuning))
     for path in keep(tuning, config):
         print(f"kept in {path}")
     return result_line(tuning)
+
+
+def informed(config: DictConfig) -> Callable[..., Any]:
+    """gp_transfer with the recordings that the configuration names.
+
+    Raises:
+        UserError: another tuner was asked for, or a source that is none (`transfer.sources_of`).
+    """
+    if config.tuner not in (zoo.DEFAULT, transfer.USES_SOURCES):
+        raise UserError(f"{config.tuner} cannot use transfer; leave tuner out, or say tuner={transfer.USES_SOURCES}")
+    space = Space.from_t1(kernel.find(config.kernel).space_definition())
+    sources = transfer.sources_of(config.transfer, config.kernel, space, config.device)
+    return transfer.Informed(tuple(sources))()
 
 
 def tune(config: DictConfig, tuner: str | Callable[..., Any], out: Path, name: str | None = None) -> Tuning:
