@@ -13,6 +13,7 @@ from .recording import Recording
 from .score import Scores
 
 _EVERY = 10  # of the 1,000 points of a curve, what goes into the CSV
+_START = 0.02  # of the budget, in which curves fall from anywhere; it does not stretch the axis
 
 
 def draw_all(scores: Scores, folder: Path, recordings: Sequence[Recording] = ()) -> list[Path]:
@@ -63,9 +64,12 @@ def performance_on(scores: Scores, recording: str, stem: Path) -> list[Path]:
     sign = -1.0 if base.optimum < 0 else 1.0  # losses of a maximised objective are negative
     drawn, axes = figure()
     rows: list[dict[str, Any]] = []
+    settled = slice(int(_START * len(base.grid)), None)
+    reach = np.abs(base.curve - base.optimum)[settled].max()
     for i, optimizer in enumerate(scores.optimizers):
         best = base.curve - scores.curves[i, j] * (base.curve - base.optimum)
         mean, low, high = _band(sign * best[None])
+        reach = max(reach, *(np.abs(curve - sign * base.optimum)[settled].max() for curve in (mean, low, high)))
         p = scores.on(optimizer, recording).mean
         axes.plot(base.grid, mean, label=f"{optimizer}  {p:.2f}", linewidth=1.8, **style(i))
         axes.fill_between(base.grid, low, high, color=style(i)["color"], alpha=0.15, linewidth=0)
@@ -79,6 +83,8 @@ def performance_on(scores: Scores, recording: str, stem: Path) -> list[Path]:
         ticks = log_ticks(*axes.get_ylim())
         axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
         axes.minorticks_off()
+    else:
+        axes.set_ylim(*sorted(sign * base.optimum + sign * reach * np.array([-0.06, 1.04])))
     legend_below(drawn, axes, "optimizer and P (direct)")
     return save(drawn, rows, stem)
 
@@ -140,7 +146,7 @@ def heatmap(scores: Scores, stem: Path) -> list[Path]:
         ax.set_title(f"{optimizer}  {scores.mean(optimizer, estimator=estimator).mean:.2f}", fontsize=9)
     for ax in panels[len(order) :]:
         ax.set_visible(False)
-    drawn.colorbar(image, ax=panels, label=f"P ({estimator})", shrink=0.8)
+    drawn.colorbar(image, ax=panels, label=f"P ({estimator})", shrink=0.8, extend="both")  # beyond: the last colour
     return save(drawn, rows, stem)
 
 
