@@ -48,6 +48,13 @@ def test_a_key_that_differs_misses(folders, key):
     assert tuned.lookup(**KEYS) is None
 
 
+@pytest.mark.parametrize("configuration", [{"BLOCK": 32, "PREFETCH": 1}, {"BLOCK": 48}])
+def test_an_entry_of_an_older_space_is_not_used(folders, configuration):
+    """A parameter or a value that the kernel no longer has: the step would stop at its first build."""
+    write(folders / "shipped", entry(64), {**entry(32), "configuration": configuration})
+    assert tuned.lookup(**KEYS) == {"BLOCK": 64}
+
+
 def test_a_damaged_file_is_named_and_not_used(folders):
     (folders / "shipped").mkdir()
     (folders / "shipped" / "a-cpu-avx2.json").write_text('[{"kernel":')

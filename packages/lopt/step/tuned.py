@@ -12,8 +12,8 @@ A tuned file `DEVICE.json` holds a list of entries, one object each, written by 
      "versions": {"compiler": "...", ...}, "tuner": "...", "evaluations": 200, "seed": 0}
 
 Read first: the user's data folder, $XDG_DATA_HOME/metaopt-toolkit/tuned/KERNEL/DEVICE.json; then what came with the
-toolkit, kernels/KERNEL/tuned/DEVICE.json. All five keys must match, or the entry is not used. The last match of a file
-wins: a later tuning is appended.
+toolkit, kernels/KERNEL/tuned/DEVICE.json. All five keys must match, or the entry is not used; nor is it if the kernel's space
+has since lost one of its parameters or values. The last match of a file wins: a later tuning is appended.
 """
 
 from __future__ import annotations
@@ -38,9 +38,17 @@ def lookup(kernel: str, device: str, backend: str, shape_class: str, dtype: str)
     wanted = {"kernel": kernel, "device": device, "backend": backend, "shape_class": shape_class, "dtype": dtype}
     for folder in (user_folder(kernel), kernels.find(kernel).tuned()):
         matches = [e for e in _entries(folder / f"{device}.json") if all(e.get(k) == v for k, v in wanted.items())]
-        if matches:
-            return dict(matches[-1]["configuration"])
+        own = [e["configuration"] for e in matches if _is_possible(kernel, e["configuration"])]
+        if own:
+            return dict(own[-1])
     return None
+
+
+def _is_possible(kernel: str, configuration: dict[str, Any]) -> bool:
+    """Whether the kernel still has these parameters and values: an entry outlives the source that it was tuned on."""
+    there = kernels.find(kernel).space_definition()["ConfigurationSpace"]["TuningParameters"]
+    values = {p["Name"]: json.loads(p["Values"]) for p in there}
+    return all(value in values.get(name, ()) for name, value in configuration.items())
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:
