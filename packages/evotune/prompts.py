@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from metabench.errors import UserError, choose
 from metabench.recording import Recording
 from metabench.space import Space
 
@@ -95,6 +96,8 @@ class Mutation:
     parents: int = 1
     weight: float = 1.0
 
+
+KINDS = ("refine", "new", "simplify", "crossover", "initial", "surrogate", "acquisition")
 
 MUTATIONS = (
     Mutation(
@@ -186,6 +189,37 @@ class Prompts:
     example: str = EXAMPLE
     output_format: str = OUTPUT_FORMAT
     mutations: Sequence[Mutation] = field(default=MUTATIONS)
+
+    def changed(
+        self,
+        weights: Mapping[str, float] | None = None,
+        mutations: Sequence[Mapping[str, Any]] = (),
+        **texts: str | None,
+    ) -> Prompts:
+        """These prompts with some of them replaced, as a configuration says.
+
+        Args:
+            weights: of mutations, by name.
+            mutations: more of them, each the fields of a `Mutation`.
+            texts: fields of this class; None leaves one as it is.
+
+        Raises:
+            UserError: no such mutation, text, or kind, or no mutation with a weight is left.
+        """
+        for name in texts:
+            choose(name, ("role", "task", "example", "output_format"), "prompt")
+        try:
+            known = [*self.mutations, *(Mutation(**mutation) for mutation in mutations)]
+        except TypeError as error:
+            raise UserError(f"a mutation is a name, a kind, a text, parents and a weight: {error}") from error
+        for mutation in known:
+            choose(mutation.kind, KINDS, "kind of mutation")
+        for name in weights or {}:
+            choose(name, (mutation.name for mutation in known), "mutation")
+        weighted = tuple(replace(m, weight=float((weights or {}).get(m.name, m.weight))) for m in known)
+        if not any(m.weight > 0 for m in weighted) or any(m.weight < 0 for m in weighted):
+            raise UserError("weights of mutations are 0 or more, and one at least is more")
+        return replace(self, mutations=weighted, **{name: text for name, text in texts.items() if text is not None})
 
     def task_text(self, spaces: Mapping[str, Space] | None = None) -> str:
         """The task, with a description of the spaces if there are any to tell of."""

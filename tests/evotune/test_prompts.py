@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from evotune.generators.base import Messages
 from evotune.plan import plan
 from evotune.prompts import MUTATIONS, Prompts, describe, feedback
 from evotune.settings import Settings
+from metabench.errors import UserError
 from metabench.recording import Recording
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -89,3 +91,29 @@ def test_a_dry_run_tells_the_cost_and_asks_nobody(recording: Recording) -> None:
     assert told.usd == pytest.approx((told.prompt_tokens + 4 * told.reply_tokens) / 1e6)
     assert "Nothing was spent" in told.describe() and Prompts().role in told.describe()
     assert "unknown" in plan("m", [recording], settings).describe()
+
+
+def test_a_configuration_may_replace_texts_and_weights() -> None:
+    more = {"name": "shrink", "kind": "simplify", "text": "Halve it.", "weight": 2}
+    changed = Prompts().changed({"new": 0, "refine": 3}, [more], role="You are terse.", task=None)
+    assert (changed.role, changed.task) == ("You are terse.", Prompts().task) and len(changed.mutations) == 13
+    assert {m.name: m.weight for m in changed.mutations if m.name in ("new", "refine", "shrink")} == {
+        "new": 0, "refine": 3, "shrink": 2,
+    }  # fmt: skip
+    assert changed.kind_of("... Halve it. ...") == "simplify"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": {"nope": 1}}, "unknown mutation 'nope'; allowed: balance"),
+        ({"weights": dict.fromkeys([m.name for m in MUTATIONS], 0)}, "one at least is more"),
+        ({"weights": {"new": -1}}, "0 or more"),
+        ({"mutations": [{"name": "a", "kind": "b", "text": "c"}]}, "unknown kind of mutation 'b'"),
+        ({"mutations": [{"name": "a"}]}, "a mutation is a name, a kind"),
+        ({"rule": "x"}, "unknown prompt 'rule'"),
+    ],
+)
+def test_mistakes_in_prompts_are_told(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Prompts().changed(**options)
