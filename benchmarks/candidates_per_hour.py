@@ -5,8 +5,8 @@ with autotuning_methodology, as LLaMEA's users evaluate a candidate today. Measu
 
 Ours is the evaluation that an evolution does: static check, toy space, all runs in the jail, score. The candidates are random
 searches that differ in a constant, and the zoo's HybridVNDX (ours only). Theirs is `get_strategy_scores` of each space with
-Kernel Tuner's random_sample. CPU seconds of this process and all its children decide, for they do not depend on what else the
-machine does: an hour on two cores is 7,200 of them. Wall clock is told too.
+Kernel Tuner's random_sample, which by default stops after a tenth of a space. CPU seconds of this process and all its children
+decide, for they do not depend on what else the machine does: an hour on two cores is 7,200 of them. Wall clock is told too.
 """
 
 from __future__ import annotations
