@@ -1,7 +1,7 @@
 """Meta-weights from what a user writes, and back to disk and Hub.
 
     "random:0"                        seeded random numbers: they take steps, they are not trained
-    "small_fc"                        a packaged name (none is packaged yet)
+    "small_fc"                        a packaged name: what SmallFCLOpt takes if nothing is named
     "runs/7/weights"                  a folder: model.safetensors, or a flax theta.state, with config.json
     "theta.npz", "theta.state", "weights.pt", "model.safetensors"       one file
     "hub:user/name", "hub:user/name@revision"                           the Hugging Face Hub
@@ -65,11 +65,7 @@ class MetaWeights:
         if not isinstance(spec, (str, Path)):
             there = packaged(cls.kind)
             named = f"one of the packaged names ({', '.join(there)}), " if there else ""
-            got = (
-                "no trained meta-weights are packaged"
-                if spec is None
-                else f"{type(spec).__name__} is no {cls.__name__}"
-            )
+            got = "no meta-weights were named" if spec is None else f"{type(spec).__name__} is no {cls.__name__}"
             raise ValueError(f"weights of kind {cls.kind}: {got}; pass {named}{CHOICES}")
         if str(spec).startswith("random:"):
             return cls.random(_seed(str(spec)))
@@ -160,6 +156,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as f:
             f.write(data)
+        Path(temporary).chmod(0o644)  # mkstemp makes files for their owner alone
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

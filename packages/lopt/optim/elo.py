@@ -21,6 +21,7 @@ class ELO(SmallFCLOpt):
     """As `SmallFCLOpt`, with lr 1e-3, step_mult 1, and decay offsets 0 for checkpoints that have none."""
 
     replaces_nan = True
+    packaged = None  # small_fc's were meta-trained for other step sizes
 
     def __init__(
         self,

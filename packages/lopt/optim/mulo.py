@@ -40,6 +40,7 @@ class MuLO(SmallFCLOpt):
 
     group_options = ("weights", "layout", "role")
     replaces_nan = True
+    packaged = None  # small_fc's were meta-trained for other step sizes
 
     def __init__(
         self,

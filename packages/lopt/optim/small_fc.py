@@ -89,7 +89,7 @@ class SmallFCLOpt(LearnedOptimizer):
     """small_fc_lopt as a torch optimizer.
 
     lr: multiplies the learned step; 1 is what weights are trained for. A number or a one-element tensor.
-    weights: meta-weights, see `lopt.models.pretrained`; per group too.
+    weights: meta-weights, see `lopt.models.pretrained`; per group too. None: the packaged ones.
     weight_decay: decoupled, p (1 - lr wd), on the parameter before the step as in AdamW; `decay_after_step=True`
         shrinks the parameter after the step, which is PyLO's order.
     exp_mult, step_mult: o_0 exp(exp_mult o_1) step_mult.
@@ -102,6 +102,8 @@ class SmallFCLOpt(LearnedOptimizer):
 
     State per element: 16 bytes (m three times, v) plus the row and column moments; below two dimensions 28 bytes.
     """
+
+    packaged: str | None = "small_fc"  # what weights=None means; None: they must be named
 
     def __init__(
         self,
@@ -132,10 +134,8 @@ class SmallFCLOpt(LearnedOptimizer):
 
     def prepare_group(self, values: dict[str, Any]) -> dict[str, Any]:
         factored_axes((1, 1), values["layout"])
-        return {
-            **values,
-            "weights": self.load_once(SmallFCWeights, values["weights"], decay_offsets=self.options["decay_offsets"]),
-        }
+        spec = self.packaged if values["weights"] is None else values["weights"]
+        return {**values, "weights": self.load_once(SmallFCWeights, spec, decay_offsets=self.options["decay_offsets"])}
 
     def init_state(self, p: Tensor, group: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         axes = factored_axes(p.shape, values["layout"])

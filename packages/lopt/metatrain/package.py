@@ -1,0 +1,31 @@
+"""Meta-weights as they are packaged: the three files of `save_pretrained`, a model card, and a checksum.
+
+python -m lopt.metatrain.package SNAPSHOT FOLDER
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+from .checkpoint import load, write
+from .meta_weights import unflatten
+
+SUMS = "SHA256SUMS"
+
+
+def package(snapshot: Path, folder: Path) -> Path:
+    """A snapshot of a meta-training as a folder that `weights=` takes; a model card that is there is kept."""
+    card = folder / "README.md"
+    kept = card.read_bytes() if card.exists() else None
+    unflatten(load(snapshot)).save_pretrained(folder)
+    if kept is not None:
+        write(card, kept)
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    write(folder / SUMS, f"{digest}  model.safetensors\n".encode())
+    return folder
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{package(Path(sys.argv[1]), Path(sys.argv[2]))}\n")
