@@ -27,35 +27,43 @@ inline void finish(float* moment, index_t size, index_t at, double sum, index_t 
     for (int k = 0; k < 3; ++k) moment[k * size + at] = ema(moment[k * size + at], q, b[k]);
 }
 
-// A sum over many blocks: sixteen float64 sums side by side, each of a few float32 terms at a time.
-struct Lanes {
-    static constexpr int N = 16;
-    double lane[N] = {};
+// Sixteen numbers side by side; the compiler splits them into the registers that there are.
+constexpr int LANES = 16;
+typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef double wide __attribute__((vector_size(8 * LANES)));
+static_assert(BLOCK % LANES == 0, "a block is whole lanes");
 
-    void add(const float* x) { add(x, [](float y) { return y; }); }
-    void add_squares(const float* x) { add(x, [](float y) { return y * y; }); }
+inline lanes load(const float* x) { return *reinterpret_cast<const lanes*>(x); }
 
-    template <class Term> void add(const float* x, Term term) {
-        float part[N] = {};
-        for (int i = 0; i < BLOCK; i += N)
-            for (int l = 0; l < N; ++l) part[l] += term(x[i + l]);
-        for (int l = 0; l < N; ++l) lane[l] += part[l];
+inline double total(const wide& x) {
+    double sum = 0.0;
+    for (int l = 0; l < LANES; ++l) sum += x[l];
+    return sum;
+}
+
+// A sum over many blocks in float64, of a few float32 terms at a time.
+struct Sum {
+    wide sum = {};
+
+    void add(const float* x) {
+        lanes part = {};
+        for (int i = 0; i < BLOCK; i += LANES) part += load(x + i);
+        sum += __builtin_convertvector(part, wide);
     }
 
-    double sum() const {
-        double total = 0.0;
-        for (double x : lane) total += x;
-        return total;
+    void add_squares(const float* x) {
+        lanes part = {};
+        for (int i = 0; i < BLOCK; i += LANES) part += load(x + i) * load(x + i);
+        sum += __builtin_convertvector(part, wide);
     }
 };
-static_assert(BLOCK % Lanes::N == 0, "a block is whole rows of lanes");
 
 // ---- sums ------------------------------------------------------------------------------------------------------
 
 // Sums of g^2 over one row of a tile: into `columns`, and into `own`, one for each z.
 void add_row(const Tensor& t, const GradientRule& rule, index_t e, index_t width, double* columns, double* own) {
     float g[BLOCK];
-    Lanes row;
+    Sum row;
     index_t z = 0;
     for (index_t j = 0; j < width; j += BLOCK) {
         const int n = static_cast<int>(std::min<index_t>(BLOCK, width - j));
@@ -68,7 +76,7 @@ void add_row(const Tensor& t, const GradientRule& rule, index_t e, index_t width
         else
             for (int i = 0; i < n; ++i, z = z + 1 == t.z ? 0 : z + 1) own[z] += g[i];
     }
-    own[0] += row.sum();
+    own[0] += total(row.sum);
 }
 
 void sums_of_tile(const Step& step, const Tile& tile, float* partials) {
@@ -134,25 +142,22 @@ struct Spread {
 
 // The spread of a stream of blocks, about its first value, in float64: one element has variance 0, and so have equal ones.
 struct Stream {
-    double shift = 0.0, n = 0.0, sum[Lanes::N] = {}, squares[Lanes::N] = {};
+    double shift = 0.0, n = 0.0;
+    wide sum = {}, squares = {};
 
     void add(const float* x, int count) {
         if (n == 0.0) shift = x[0];
         n += count;
-        const int whole = count / Lanes::N * Lanes::N;
-        for (int i = 0; i < whole; i += Lanes::N)
-            for (int l = 0; l < Lanes::N; ++l) add(l, x[i + l] - shift);
-        for (int i = whole; i < count; ++i) add(i - whole, x[i] - shift);
-    }
-
-    void add(int l, double d) {
-        sum[l] += d;
-        squares[l] += d * d;
+        for (int i = 0; i < BLOCK && i < count; i += LANES) {
+            wide d = __builtin_convertvector(load(x + i), wide) - shift;
+            for (int l = count - i; l < LANES; ++l) d[l] = 0.0;
+            sum += d;
+            squares += d * d;
+        }
     }
 
     Spread spread() const {
-        double s = 0.0, q = 0.0;
-        for (int l = 0; l < Lanes::N; ++l) s += sum[l], q += squares[l];
+        const double s = total(sum), q = total(squares);
         return n == 0.0 ? Spread{} : Spread{n, shift + s / n, q - s * s / n};
     }
 };
@@ -165,7 +170,7 @@ struct Accumulate {
     Block& b;
     Factors factors;
     double factor_squares[12] = {};  // of the features of R and of C
-    Lanes squares[VECTORS + 6], p2;
+    Sum squares[VECTORS + 6], p2;
     Stream old[4];  // v, m_0, m_1, m_2 before this step
     const Tile& tile;
 
@@ -253,10 +258,10 @@ struct Accumulate {
 
     // Sums of squares in the reference's order; below two dimensions D's count as R's and as C's.
     void store(double* to, double* moments) const {
-        for (int k = 0; k < VECTORS; ++k) to[vector_place(k)] = squares[k].sum();
+        for (int k = 0; k < VECTORS; ++k) to[vector_place(k)] = total(squares[k].sum);
         for (int k = 0; k < 12; ++k)
-            to[factor_place(k >= 6, k % 6)] = t.factored ? factor_squares[k] : squares[VECTORS + k % 6].sum();
-        moments[0] = p2.sum();
+            to[factor_place(k >= 6, k % 6)] = t.factored ? factor_squares[k] : total(squares[VECTORS + k % 6].sum);
+        moments[0] = total(p2.sum);
         for (int i = 0; i < 4; ++i) {
             const Spread s = old[i].spread();
             moments[1 + i] = s.mean, moments[5 + i] = s.squares;

@@ -21,8 +21,9 @@ from ..features import Axes
 AREA = 1 << 16  # elements of a tile, about: enough to make a tile's own costs small, few enough to share out
 PARTIALS = 4 << 20  # floats of partial row and column sums at most; larger models get larger tiles
 TILES = 1 << 16  # at most, beside one per tensor: for the same reason
-LEAST_SIDE = 16  # a tile that does not hold whole rows (columns) is at least so wide (high)
-ALIGNED = 16  # rows are cut at multiples of it: whole vectors
+LEAST_SIDE = 16  # a tile that does not hold whole columns is at least so high
+LONG = 16  # times as wide as high: memory is read along rows
+ALIGNED = 64  # rows are cut at multiples of it: whole blocks and vectors
 DIMS = 6  # of a tensor whose strides are not those of a contiguous one
 
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # of parameters and gradients; state is float32
@@ -146,11 +147,10 @@ def merged(form: Form) -> list[tuple[int, ...]]:
 
 
 def sides(g: Geometry, area: int) -> tuple[int, int]:
-    """How many x and how many y a tile has at most: about square, and then as long as the other side is short."""
-    side = max(LEAST_SIDE, math.isqrt(max(1, area // g.z)))
-    x = max(side, area // (min(g.y, side) * g.z))
-    y = max(side, area // (min(g.x, side) * g.z))
-    return x, y
+    """How many x and how many y a tile has at most: LONG to one, and longer where the other side is short."""
+    x = max(LEAST_SIDE, math.isqrt(max(1, area // (LONG * g.z))))
+    y = max(LEAST_SIDE, area // (x * g.z))
+    return max(x, area // (min(g.y, y) * g.z)), max(y, area // (min(g.x, x) * g.z))
 
 
 def cut(g: Geometry, area: int) -> Iterator[tuple[int, ...]]:
