@@ -104,7 +104,8 @@ struct Elements {
     __device__ index_t offset(index_t e) const {
         if (contiguous) return e;
         index_t at = 0;
-        for (int d = plan::DIMS - 1; d >= 0; --d) {
+#pragma unroll 1
+        for (int d = plan::DIMS - 1; d >= 0; --d) {  // rare, so kept small: it stands wherever an element is read
             const index_t rest = quotient(e, size[d]);
             at += (e - rest * size[d]) * stride[d];
             e = rest;
