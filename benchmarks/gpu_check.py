@@ -1,13 +1,15 @@
 """What needs a CUDA device: run `make gpu-check` there (a few minutes) and commit its result, under benchmarks/results/.
 
-Needs torch alone (no install of this project): the learned optimizers' step on the device against the same step on the CPU,
-and its time and memory beside torch.optim's AdamW, interleaved. Without a CUDA device it says so and exits 1.
+Needs torch and NumPy (no install of this project): the learned optimizers' step on the device against the same step on the CPU,
+twice, and its time and memory beside torch.optim's AdamW, interleaved; in plain PyTorch and, where nvcc is on the path, by the
+CUDA kernels, whose steps must be the same to the bit. Without a CUDA device it says so and exits 1.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import sys
 import time
@@ -28,21 +30,30 @@ MODELS = {
 }  # fmt: skip
 
 
-def agreement(steps: int = 20) -> dict[str, float]:
-    """Largest difference between device and CPU after some steps on the same gradients, relative to how far parameters moved."""
+BACKENDS = ("reference", "cuda") if shutil.which("nvcc") else ("reference",)
+
+
+def agreement(backend: str, steps: int = 20) -> dict[str, float]:
+    """Largest difference between device and CPU after some steps on the same gradients, relative to how far parameters moved.
+
+    RuntimeError if the device takes other steps the second time.
+    """
     worst: dict[str, float] = {}
     for shape in SHAPES:
         generator = torch.Generator().manual_seed(len(shape))
         start = torch.randn(shape, generator=generator)
         gradients = [torch.randn(shape, generator=generator) * 10 ** (i % 5 - 3) for i in range(steps)]
         ends = []
-        for device in ("cpu", "cuda"):
+        for device in ("cpu", "cuda", "cuda"):
             p = start.clone().to(device).requires_grad_()
-            optimizer = lopt.SmallFCLOpt([p], weights="random:0", backend="reference")
+            own = "reference" if device == "cpu" else backend
+            optimizer = lopt.SmallFCLOpt([p], weights="random:0", backend=own)
             for g in gradients:
                 p.grad = g.to(device)
                 optimizer.step()
             ends.append(p.detach().cpu())
+        if backend == "cuda" and not torch.equal(ends[1], ends[2]):
+            raise RuntimeError(f"backend {backend!r} is not the same to the bit from run to run on {shape}")
         moved = (ends[0] - start).abs().max().item()
         worst[str(shape)] = (ends[0] - ends[1]).abs().max().item() / max(moved, 1e-12)
     return worst
@@ -53,7 +64,7 @@ def step_times(shapes: list[tuple[int, ...]], rounds: int = 15) -> dict[str, dic
     makers = {
         "AdamW, foreach": lambda ps: torch.optim.AdamW(ps, foreach=True),
         "AdamW, fused": lambda ps: torch.optim.AdamW(ps, fused=True),
-        "small_fc, reference": lambda ps: lopt.SmallFCLOpt(ps, weights="random:0", backend="reference"),
+        **{f"small_fc, {b}": lambda ps, b=b: lopt.SmallFCLOpt(ps, weights="random:0", backend=b) for b in BACKENDS},
     }
     params = [torch.randn(s, device="cuda").requires_grad_() for s in shapes]
     for p in params:
@@ -92,7 +103,7 @@ def main() -> int:
         "device": device,
         "torch": torch.__version__,
         "command": "make gpu-check",
-        "relative_difference": agreement(),
+        "relative_difference": {backend: agreement(backend) for backend in BACKENDS},
     }
     result["steps"] = {name: step_times(shapes) for name, shapes in MODELS.items()}
     folder = Path(os.environ.get("OUT", HERE / "results"))
@@ -100,7 +111,7 @@ def main() -> int:
     path = folder / f"gpu_check_{device.lower().replace(' ', '_')}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(path.read_text())
-    worst = max(result["relative_difference"].values())
+    worst = max(max(own.values()) for own in result["relative_difference"].values())
     print(f"{path}  largest relative difference {worst:.1e}")
     return 0 if worst < 1e-4 else 1
 
