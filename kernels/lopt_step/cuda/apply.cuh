@@ -5,7 +5,8 @@
 
 namespace lopt {
 
-template <bool VELO, int H, int N, class Network> __global__ void __launch_bounds__(THREADS, RESIDENT) apply_kernel(const Step step) {
+template <bool VELO, int H, int N, class Network>
+__global__ void __launch_bounds__(THREADS, RESIDENT) apply_kernel(const Step step) {
     __shared__ Work work;
     __shared__ Weights<VELO, H> weights;
     __shared__ Columns<N> columns;
@@ -27,7 +28,7 @@ template <bool VELO, int H, int N, class Network> __global__ void __launch_bound
                 shares.fill(weights, t, slot, entry);
             });
             __syncthreads();
-            network.run(step, t, tile, panel, rule, factors, weights, columns, shares, update);
+            network.run(t, tile, panel, rule, factors, weights, columns, shares, update);
             __syncthreads();
         });
     }

@@ -14,7 +14,8 @@ template <bool VELO> struct Features {
     // Where the i-th vector feature, as `vector_features` counts them, lies in the reference's order.
     __device__ static int vector_place(int i) {
         constexpr int M = VELO ? 3 : 2, V = M + 3, MS = V + 1, S = MS + 3, FG = S + 1, FM = FIRST + 12;
-        const int places[18] = {M, M + 1, M + 2, 0, MS, MS + 1, MS + 2, VELO ? 2 : 1, FG, FG + 1, FG + 2, V, FM, FM + 1, FM + 2, S, 1, FG + 3};
+        const int places[18] = {M,  M + 1,  M + 2,  0, MS, MS + 1, MS + 2, VELO ? 2 : 1,
+                                FG, FG + 1, FG + 2, V, FM, FM + 1, FM + 2, S,           1, FG + 3};
         return places[i];
     }
 

@@ -14,10 +14,10 @@ template <bool VELO, int H, int N> struct NetworkFp32 {
     static constexpr int VECTORS = Features<VELO>::VECTORS, ALIGNED = 1, TOGETHER = H < HIDDEN_TILE ? H : HIDDEN_TILE;
     static_assert(H % TOGETHER == 0, "the second layer is whole tiles");
 
-    __device__ void stage(const W&) {}
+    __device__ void stage(const W&) {}  // they are read as they lie
 
     // All elements of a panel whose columns are prepared.
-    __device__ void run(const Step&, const Tensor& t, const Tile& tile, const Panel<N>& panel, const GradientRule& rule,
+    __device__ void run(const Tensor& t, const Tile& tile, const Panel<N>& panel, const GradientRule& rule,
                         const Factors& factors, const W& w, const Columns<N>& columns, const Shares<N, H>& shares,
                         const Update& update) {
         const int pieces = panel.rows(tile) * panel.pieces;

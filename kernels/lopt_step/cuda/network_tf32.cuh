@@ -58,6 +58,7 @@ template <bool SPLIT> struct Inputs {
 
 template <bool VELO, int H, int N, bool SPLIT> struct NetworkTf32 {
     static_assert(!VELO && H % 8 == 0 && (N == 2 || N == 4), "widths of the matrix instruction");
+    static_assert(PANEL / N % 8 == 0, "a panel's rows are whole warps");
     typedef Weights<VELO, H> W;
     static constexpr int ALIGNED = 8, TILES = H / 8, ROWS = N / 2;  // pieces a row; tiles of neurons; of elements
     typedef float Sums[ROWS][TILES][4];                             // a lane's: elements 2 r and 2 r + 1, neurons 8 n + 2 t, + 1
@@ -71,12 +72,15 @@ template <bool VELO, int H, int N, bool SPLIT> struct NetworkTf32 {
             const int lane = i % LANES, n = i / LANES % TILES, k = i / LANES / TILES, g = lane / 4, t = lane % 4, to = 8 * n + g;
             if (k < 2) vector[k][n][lane].template set<SPLIT>(w.vector[8 * k + t][to], w.vector[8 * k + t + 4][to]);
             else if (k == 2) slow[n][lane].template set<SPLIT>(t < 3 ? w.slow[t][to] : 0.0f, t < 3 ? w.slow[3 + t][to] : 0.0f);
-            else hidden[k - 3][n][lane].template set<SPLIT>(w.hidden[8 * (k - 3) + 2 * t][to], w.hidden[8 * (k - 3) + 2 * t + 1][to]);
+            else {
+                const int from = 8 * (k - 3) + 2 * t;
+                hidden[k - 3][n][lane].template set<SPLIT>(w.hidden[from][to], w.hidden[from + 1][to]);
+            }
         }
         __syncthreads();
     }
 
-    __device__ void run(const Step&, const Tensor& t, const Tile& tile, const Panel<N>& panel, const GradientRule& rule,
+    __device__ void run(const Tensor& t, const Tile& tile, const Panel<N>& panel, const GradientRule& rule,
                         const Factors& factors, const W& w, const Columns<N>& columns, const Shares<N, H>& shares,
                         const Update& update) {
         const int pieces = panel.rows(tile) * panel.pieces, quad = lane_of_warp() / 4;

@@ -48,7 +48,7 @@ struct Barrier {
 
 struct Warp {
     Barrier barrier;
-    alignas(16) unsigned char slot[2][WARP][64];  // two, because a fast lane may hand in its next value while a slow one still reads
+    alignas(16) unsigned char slot[2][WARP][64];  // two: a fast lane may hand in its next value while a slow one still reads
 };
 
 struct Fiber {
