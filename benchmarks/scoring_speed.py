@@ -32,24 +32,27 @@ DEFINITIONS = ("convolution_milo", "dedispersion_milo", "gemm_milo", "hotspot_mi
 
 def main() -> None:
     """Every measurement, one after the other."""
+    measures = {
+        "construction": construction, "memory": memory, "neighbours": neighbours, "loading": loading, "replay": replaying,
+    }  # fmt: skip
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, help="folder of the benchmark hub")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--memory-of", help=argparse.SUPPRESS
     )  # a child process that builds one space and says its peak
+    parser.add_argument("--only", choices=measures, help="measure one part anew, and keep the others")
     options = parser.parse_args()
     root = Path(options.root)
     if options.memory_of:
         print(json.dumps(peak(definition(root, options.memory_of))))
         return
-    report: dict[str, Any] = {"command": f"python benchmarks/scoring_speed.py --root HUB --rounds {options.rounds}"}
-    for name, measure in {
-        "construction": construction, "memory": memory, "neighbours": neighbours, "loading": loading, "replay": replaying,
-    }.items():  # fmt: skip
-        report[name] = measure(root, options.rounds)
+    report: dict[str, Any] = json.loads(OUT.read_text()) if options.only else {"provenance": {}}
+    report["command"] = f"python benchmarks/scoring_speed.py --root HUB --rounds {options.rounds}"
+    for name in [options.only] if options.only else measures:
+        report[name] = measures[name](root, options.rounds)
         print(name, json.dumps(report[name], indent=1), flush=True)
-        report["provenance"] = provenance.stamp()
+        report["provenance"][name] = provenance.stamp()
         write_json(OUT, report)
 
 
