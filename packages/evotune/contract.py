@@ -71,7 +71,7 @@ def _words(text: str) -> frozenset[str]:
 
 ALLOWED_IMPORTS = _words("""
     __future__ abc bisect collections copy dataclasses enum functools heapq itertools logging math numbers numpy operator random
-    scipy statistics string time typing warnings
+    re scipy statistics string time typing warnings
 """)
 """Top-level modules that a candidate may import."""
 
