@@ -20,7 +20,7 @@ from evotune.lineage import report
 from metabench.recording import Recording
 
 URL = os.environ.get("METAOPT_LLM_URL", "")
-CALLS = 12
+CALLS = 8
 
 
 @pytest.mark.llm
@@ -33,7 +33,7 @@ def test_the_run_ends_cleanly_and_is_reported_honestly(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     model = os.environ.get("METAOPT_LLM_MODEL", "local")
     generator = make("openai", model=model, base_url=URL, max_tokens=600, timeout=180.0, retries=1, concurrent=1)
-    settings = {"parents": 2, "offspring": 5, "calls": CALLS, "repeats": 2, "finalists": 1, "confirmations": 2}
+    settings = {"parents": 2, "offspring": 3, "calls": CALLS, "repeats": 2, "finalists": 1, "confirmations": 2}
     limits = JailLimits(cpu_seconds=2, wall_seconds=10)
     result = evolve(generator, [recording], tmp_path, limits=limits, **settings)
     generator._client.close()  # type: ignore[attr-defined]
@@ -42,7 +42,7 @@ def test_the_run_ends_cleanly_and_is_reported_honestly(
     assert sum(result.failures.values()) == CALLS - len(valid)
     assert (result.source is None) == (not valid) and result.usage["usd"] == "unknown"
     if not valid:
-        assert "none of 12 candidates was valid" in result.why_none()
+        assert "none of 8 candidates was valid" in result.why_none()
     page = report(tmp_path).read_text()
     print(page)
     assert f"{CALLS} of {CALLS} calls to {model}" in page
