@@ -1,9 +1,11 @@
 """The field's optimizers on the twelve public spaces, under both estimators: do published numbers come out again?
 
     python benchmarks/scoring_peers.py --root HUB [--repeats 50] [--estimators atm,direct] [--optimizers a,b]
+    python benchmarks/scoring_peers.py --root HUB --spread genetic_algorithm convolution_milo/W6600
 
 Kernel Tuner's and pyATF's strategies run as these run them (a strategy that returns early is not started again). Every cell is
-written when it is done, into benchmarks/scoring_peers.json; a second run goes on where the first one stopped.
+written when it is done, into benchmarks/scoring_peers.json; a second run goes on where the first one stopped. `--spread` measures
+one cell of `atm` twenty times over: how far apart two published numbers may be that measure the same.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from metabench import atm, bootstrap, catalog, pairs, provenance, registry
 from metabench.baseline import baseline
 from metabench.files import write_json
 from metabench.recording import Recording
+from metabench.replay import replay
 from metabench.score import performance
 
 OUT = Path(__file__).with_suffix(".json")
@@ -28,6 +31,8 @@ PUBLISHED = {  # 12-space means under atm, with the standard errors of that meas
     "genetic_algorithm": (0.210, 0.044), "pyatf_de": (0.202, 0.041), "simulated_annealing": (0.093, 0.045),
     "random_search": (0.008, 0.034),
 }  # fmt: skip
+PUBLISHED_CELLS = {"genetic_algorithm convolution_milo/W6600": 0.09}  # the one that decides a mean
+BATCHES = 20
 SPLIT = ("A100", "A4000", "MI250X", "A6000", "W6600", "W7800")
 
 
@@ -39,10 +44,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--estimators", default="atm,direct")
     parser.add_argument("--optimizers", default=",".join(sorted(PUBLISHED, key=lambda n: PUBLISHED[n][0])))
+    parser.add_argument("--spread", nargs=2, metavar=("OPTIMIZER", "SPACE"))
     options = parser.parse_args()
     names = [f"{kernel}_milo/{device}" for kernel in ("convolution", "dedispersion") for device in SPLIT]
     recordings = catalog.select(names, options.root)
     report = json.loads(OUT.read_text()) if OUT.is_file() else {"cells": {}}
+    if options.spread:
+        optimizer, space = options.spread
+        recording = next(r for r in recordings if r.name == space)
+        report.setdefault("spread", {})[f"{optimizer} {space}"] = spread(optimizer, recording, options.repeats)
+        write_json(OUT, report)
+        return
     for estimator in options.estimators.split(","):
         for optimizer in options.optimizers.split(","):
             if optimizer not in registry.available():
@@ -58,10 +70,34 @@ def main() -> None:
         print(line)
 
 
+def spread(optimizer: str, recording: Recording, repeats: int) -> dict[str, Any]:
+    """How P under `atm` varies between batches of runs."""
+    ax, factory = atm.axis(recording), as_its_authors_run_it(optimizer)
+    p = []
+    for batch in range(BATCHES):
+        seeds = pairs.seeds_of(recording.name, 1_000_000 + batch * repeats, repeats)
+        traces = [replay(factory(), recording, seed=seed, session=ax.session()) for seed in seeds]
+        p.append(float(atm.performance(traces, ax, seeds[0]).mean()))
+    return {
+        "batches": BATCHES, "repeats": repeats, "mean": float(np.mean(p)), "sd": float(np.std(p, ddof=1)), "least": min(p),
+        "most": max(p), "published": PUBLISHED_CELLS.get(f"{optimizer} {recording.name}"),
+    }  # fmt: skip
+
+
+def as_its_authors_run_it(optimizer: str) -> pairs.Factory:
+    """A strategy that returns is not started again."""
+    return registry.make(optimizer, **({} if optimizer == "random_search" else {"restart": False}))
+
+
 def cell(estimator: str, optimizer: str, recording: Recording, repeats: int, seed: int) -> dict[str, Any]:
     """P of one optimizer on one space."""
-    factory = registry.make(optimizer, **({} if optimizer == "random_search" else {"restart": False}))
-    job = pairs.Job(optimizer, factory, recording.name, pairs.seeds_of(recording.name, seed, repeats), (estimator,))
+    job = pairs.Job(
+        optimizer,
+        as_its_authors_run_it(optimizer),
+        recording.name,
+        pairs.seeds_of(recording.name, seed, repeats),
+        (estimator,),
+    )
     started = time.process_time()
     result = pairs.run(job, recording)
     seconds = time.process_time() - started
