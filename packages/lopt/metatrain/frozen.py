@@ -1,8 +1,8 @@
 """Tasks that meta-training never draws, fixed in a file before the first run.
 
 `held_out` is what results are reported on; `validation` is what snapshots and meta-seeds are chosen by. Both were drawn once
-by `python -m lopt.metatrain.frozen`, from the families' own odds, in fixed numbers of each family; their data and starts come
-from seeds that no lane uses. A test holds the file to its checksum.
+by `python -m lopt.metatrain.frozen`, from the families' odds of that day, in fixed numbers of each family; their data and
+starts come from seeds that no lane uses. A test holds the file to its checksum.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ class TransformerTask(Task):
     vocab: int = 12
     context: int = 12
     source: str = "markov"  # or "words"
+    init: float = 1.0  # initial matrices are multiplied by it; GPT-2's are about a tenth to a fifth of these
 
     family: ClassVar[str] = "transformer"
 
@@ -46,7 +47,8 @@ class TransformerTask(Task):
         return cls(
             batch=8, width=32 if wide else rng.choice((8, 12, 16)), depth=1 if wide else rng.choice((1, 1, 2)),
             heads=rng.choice((1, 2, 4)), expand=rng.choice((2, 4)), vocab=rng.choice((8, 12, 20)),
-            context=rng.choice((8, 12, 16)), source=rng.choice(("markov", "words")), **disguise(rng))  # fmt: skip
+            context=rng.choice((8, 12, 16)), source=rng.choice(("markov", "words")),
+            init=rng.choice((0.1, 0.25, 0.5, 1.0)), **disguise(rng))  # fmt: skip
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -64,7 +66,8 @@ class TransformerTask(Task):
         for _ in range(self.depth):
             tensors += [one, zero, dense(n, 3 * d, d, generator), dense(n, d, d, generator, 0.5)]
             tensors += [one, zero, dense(n, e, d, generator), torch.zeros(n, e), dense(n, d, e, generator, 0.5), zero]
-        return [*tensors, one, zero, dense(n, self.vocab, d, generator, 0.5)]
+        tensors += [one, zero, dense(n, self.vocab, d, generator, 0.5)]
+        return [self.init * x if x.ndim > 2 else x for x in tensors]
 
     def data(self, n: int, generator: torch.Generator) -> Data:
         make = made.markov_text if self.source == "markov" else made.word_text
