@@ -40,9 +40,12 @@ The class derives from OptAlg and has `__init__(self)` without further arguments
 - Spaces may have 10 configurations or parameters with one value, configurations without neighbours, and nothing that runs.
   Keep your own time below some milliseconds an evaluation.
 
-What a good optimizer may use: an initial design that spreads out; a walk over neighbours with an acceptance rule and restarts; a
-population with recombination; a surrogate (nearest neighbours, ridge regression on pairs of parameters, random forest, Gaussian
-process with one length scale for each parameter, on the logarithm of the cost) that ranks unseen configurations; schedules by the
+What a good optimizer may use: an initial design that spreads out, over the space or within what is usual of GPU kernels (64
+to 512 threads in a block, whole warps, powers of two; parameters whose product the valid configurations cap at 256 or 1,024
+span the block, whatever they are called); a walk over neighbours with an acceptance rule and restarts; a population with
+recombination; a surrogate (nearest neighbours, ridge regression on pairs of parameters, random forest, Gaussian process with
+one length scale for each parameter, a slope in how unusual a configuration is whose weight the data decide, on the logarithm
+of the cost compressed above the median) that ranks all unseen configurations by the expected improvement; schedules by the
 spent budget.
 """
 

@@ -15,13 +15,14 @@ from typing import Any
 MARK = "# genome: "
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "initial": ("random", "spread", "lattice", "centre"),
+    "initial": ("random", "spread", "lattice", "centre", "usual"),
     "walk": ("none", "better", "annealing", "threshold", "always"),
     "neighborhood": ("hamming", "two", "adjacent"),
     "restart": ("random", "elite"),
     "population": ("none", "uniform", "onepoint", "differential"),
     "ageing": (False, True),
     "surrogate": ("none", "nearest", "ridge", "forest", "gaussian"),
+    "prior": ("none", "usual"),
     "scope": ("pool", "space"),
     "acquisition": ("mean", "bound", "improvement"),
     "schedule": ("constant", "linear", "cosine", "exponential"),
@@ -29,7 +30,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 """Structural genes and the values they may take."""
 
 WEIGHTS: dict[str, tuple[float, ...]] = {
-    "initial": (1, 2, 2, 1),
+    "initial": (1, 2, 2, 1, 2),
+    "prior": (1, 2),
     "surrogate": (0, 1, 4, 1, 4),
     "scope": (1, 3),
     "acquisition": (1, 1, 4),
@@ -78,6 +80,7 @@ _USED_BY: dict[str, tuple[str, tuple[Any, ...]]] = {
     "leaf": ("surrogate", ("forest",)),
     "length": ("surrogate", ("gaussian",)),
     "growth": ("surrogate", ("gaussian",)),
+    "prior": ("surrogate", ("gaussian",)),
     "scope": ("surrogate", CHOICES["surrogate"][1:]),
     "acquisition": ("surrogate", CHOICES["surrogate"][1:]),
     "kappa": ("acquisition", ("bound",)),
@@ -103,6 +106,7 @@ class Genome:
     ageing: bool = False
     differential: float = 0.7
     surrogate: str = "none"
+    prior: str = "none"  # what the Gaussian process takes for likely before it has seen anything
     scope: str = "pool"  # whether the surrogate ranks what walk and population propose, or everything unseen
     neighbors: int = 5
     ridge: float = 0.05

@@ -15,6 +15,7 @@ from .genome import Genome
 
 _MODULES = (
     "table",
+    "shape",
     "initial",
     "schedule",
     "walk",
@@ -35,7 +36,7 @@ _MODELS = {
     "nearest": "NearestNeighbors(table, count={neighbors})",
     "ridge": "PairwiseRidge(table, strength={ridge})",
     "forest": "Forest(table, rng, trees={trees}, leaf={leaf})",
-    "gaussian": "GaussianProcess(table, growth={growth})",
+    "gaussian": "GaussianProcess(table, growth={growth}, prior='{prior}')",
 }
 _CONSTANTS = {
     "TEMPERATURE": "temperature",
@@ -51,6 +52,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "spread": "a maximin design",
         "lattice": "a low-discrepancy design",
         "centre": "the centre and around it",
+        "usual": "a maximin design within what is usual of GPU kernels",
     },
     "walk": {
         "better": "greedy local search",
@@ -176,6 +178,8 @@ def idea(genome: Genome) -> str:
     if genome.surrogate == "none":
         return f"{start}, then goes on by {' and '.join(searches)}."
     model, rule = _WORDS["surrogate"][genome.surrogate], _WORDS["acquisition"][genome.acquisition]
+    if genome.is_used("prior") and genome.prior == "usual":
+        model += " that expects what is usual of GPU kernels"
     if not searches:
         return f"{start}, then measures the unseen configuration that {model} ranks first by {rule}."
     pool = "all unseen configurations in turn with the moves of" if genome.scope == "space" else "the moves of"

@@ -12,7 +12,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
     ("initial", "initial_count"),
     ("walk", "temperature", "neighborhood", "patience", "restart"),
     ("population", "size", "mutation", "tournament", "ageing", "differential"),
-    ("surrogate", "scope", "neighbors", "ridge", "trees", "leaf", "length", "growth"),
+    ("surrogate", "prior", "scope", "neighbors", "ridge", "trees", "leaf", "length", "growth"),
     ("acquisition", "kappa", "margin"),
     ("schedule", "explore"),
 )
@@ -24,6 +24,7 @@ _PLAIN: dict[str, Any] = {
     "restart": "random",
     "acquisition": "mean",
     "initial": "random",
+    "prior": "none",
 }
 _FAMILIES: tuple[tuple[str, ...], ...] = (
     ("surrogate",),

@@ -18,6 +18,7 @@ class Table:
 
     Attributes:
         configs: the configurations, as the search space lists them.
+        names, values: of the parameters that vary.
         index: (n, d) position of each value in its parameter's list of values.
         unit: (n, d) the same scaled to [0, 1].
     """
@@ -33,6 +34,7 @@ class Table:
         varying = np.flatnonzero(index.min(axis=0) < index.max(axis=0))
         self.index = index[:, varying]
         self.values = [lists[j] for j in varying]
+        self.names = [list(searchspace.tune_params)[j] for j in varying]
         self.unit = self.index / np.maximum(self.index.max(axis=0), 1)
 
     def neighbors(self, row: int, kind: str) -> np.ndarray:
