@@ -23,7 +23,7 @@ RUNS = {
 }
 LOOKS = {
     "spaces": "list | show NAME: recordings and search spaces",
-    "zoo": "list | show NAME: optimizers",
+    "zoo": "list | show NAME | compare [NAME ...]: optimizers and their scores",
     "report": "RUN: the page about an evolution: lineage, best over calls, failures by kind, cost",
     "export": "RUN --to FILE: the best program of an evolution as a Kernel Tuner strategy in one file",
 }

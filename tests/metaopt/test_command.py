@@ -92,3 +92,12 @@ def test_a_file_is_scored_in_the_jail_unless_it_is_trusted(metaopt, recording_fi
     assert alone.returncode == 2 and "no optimizer has a score on all spaces" in alone.stderr
     trusted = metaopt(*options, "optimizers=[reader.py]", "jail=false")
     assert trusted.returncode == 0 and "forbidden" not in trusted.stdout
+
+
+def test_the_zoo_is_compared(metaopt) -> None:
+    done = metaopt("zoo", "compare", "hybrid_vndx_fixed", "gp_general")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and "all 12" in lines[0]
+    assert [line.split()[0] for line in lines[-2:]] == ["gp_general", "hybrid_vndx_fixed"], "the better one first"
+    assert "unknown optimizer of the zoo 'nope'; allowed: " in metaopt("zoo", "compare", "nope").stderr
+    assert "no scores are kept of random_search" in metaopt("zoo", "compare", "random_search").stderr

@@ -1,8 +1,8 @@
 """Optimizers worth keeping, one plain source file each.
 
-Each file defines one optimizer class, and says where it comes from (`PROVENANCE`) and how it does (`SCORES`: every
-number with spaces, repeats, seed, estimator and interval, filled in by measurement). A file stands alone: it may be
-copied out and dropped into Kernel Tuner.
+Each file defines one optimizer class, and says where it comes from (`PROVENANCE`) and how it does (`SCORES`: on
+every split P, its interval and the runs, written by benchmarks/zoo/enter.py, which says what was measured and how). A file stands
+alone: it may be copied out and dropped into Kernel Tuner.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Entry:
     Attributes:
         idea: first line of its docstring.
         provenance: who designed or evolved it, from what.
-        scores: by split; empty where it has not been measured.
+        scores: {split: (P, ends of its 95 % interval, runs a space)}, estimator `direct`; empty where it has not been measured.
         path: its source file.
     """
 
     name: str
     idea: str
     provenance: dict[str, Any]
-    scores: dict[str, Any]
+    scores: dict[str, tuple[float, float, float, int]]
     path: Path
 
 
