@@ -290,12 +290,13 @@ class VeLO(LearnedOptimizer):
             mean_square, means = cpu.measure_(handle, batch)
             rows = [means, *rows]
         m = moments(torch.cat(rows))
-        controls, lr_mult = self._recur(w, [members[i][1] for i in order], m, features, progress, ok)
+        own = [members[i][1] for i in order]
+        controls, lr_mult = cpu.on_one_thread(self._recur, w, own, m, features, progress, ok)
         lr = torch.stack([torch.as_tensor(every[i].step_scale, device=device, dtype=dtype).reshape(()) for i in order])
         scale = lr * lr_mult * (m.p2 + 1e-9).sqrt() * STEP_MULT
         n = len(together)
         if handle is not None and together:
-            weights, biases = w.mix(controls[:n])
+            weights, biases = cpu.on_one_thread(w.mix, controls[:n])
             cpu.apply_(handle, batch.scaled(scale[:n]), mean_square, biases[0], cpu.pack(VELO.size, weights, biases))
         for x, mlp in zip(rest, mixed_networks(w, controls[n:], scale[n:]), strict=True):
             velo_update_(x.param, x.grad, x.accumulators, mlp, decays, x.axes, x.shrink, x.shrink_after)

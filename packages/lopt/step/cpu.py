@@ -10,9 +10,9 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from ..models.mlp import MLP
 from . import build, plan, tuned
 from .reference import Gradient, Member
 
+T = TypeVar("T")
 RATES = (
     "gradient_scale",
     "step_scale",
@@ -164,6 +165,21 @@ def direction(handle: int, batch: Batch, i: int, mean_square: Tensor, bias: Tens
     arguments = (*one.arguments(), one.rates, mean_square[i : i + 1], bias[i : i + 1], network)
     torch.ops.lopt.direction_([out], *arguments, *one.rule(), handle)
     return out
+
+
+def on_one_thread(f: Callable[..., T], *arguments: Any) -> T:
+    """f by one thread: PyTorch's matrix products add in another order on two, and a step's bits would tell how many there were.
+
+    In a compiled graph as many as there are.
+    """
+    threads = 1 if torch.compiler.is_compiling() else torch.get_num_threads()
+    if threads == 1:
+        return f(*arguments)
+    torch.set_num_threads(1)
+    try:
+        return f(*arguments)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def pack(features: int, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
