@@ -1,4 +1,4 @@
-"""The optimizers of the zoo, as a parameter of tests."""
+"""The optimizers of the zoo, as a parameter of tests: an entry that is added is tested without being named here."""
 
 from __future__ import annotations
 
@@ -7,20 +7,11 @@ from typing import Any
 
 import pytest
 
-from evotune.zoo.adaptive_tabu_greywolf_fixed import AdaptiveTabuGreyWolfFixed
-from evotune.zoo.gp_general import GPGeneral
-from evotune.zoo.gp_transfer import GPTransfer
-from evotune.zoo.hybrid_vndx_fixed import HybridVNDXFixed
-
-OPTIMIZERS: dict[str, Callable[[], Any]] = {
-    "gp_general": GPGeneral,
-    "gp_transfer": GPTransfer,
-    "hybrid_vndx_fixed": HybridVNDXFixed,
-    "adaptive_tabu_greywolf_fixed": AdaptiveTabuGreyWolfFixed,
-}
+from evotune import zoo
+from metabench import registry
 
 
-@pytest.fixture(params=OPTIMIZERS)
+@pytest.fixture(params=zoo.names())
 def make(request: pytest.FixtureRequest) -> Callable[[], Any]:
-    """Each optimizer of the zoo."""
-    return OPTIMIZERS[request.param]
+    """Each optimizer of the zoo, loaded from its file."""
+    return registry.make(request.param)

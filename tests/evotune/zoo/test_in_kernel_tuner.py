@@ -49,7 +49,7 @@ def test_it_runs_on_kernel_tuners_search_space(make: Callable[[], Any]) -> None:
     assert len(set(asked)) == 40
 
 
-@pytest.mark.parametrize("name", ["gp_general", "gp_transfer", "hybrid_vndx_fixed", "adaptive_tabu_greywolf_fixed"])
+@pytest.mark.parametrize("name", zoo.names())
 def test_a_file_stands_alone(name: str, tmp_path: Path) -> None:
     """Copied into a folder (gp_transfer with gp_general beside it), it loads without this toolkit and without Kernel Tuner."""
     for file in {name, "gp_general"}:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -72,3 +74,36 @@ def test_the_best_is_returned(make: Callable[[], Any]) -> None:
     replay(lambda func, space: returned.append(make()(func, space)), on, Limits(calls=10_000), 0)
     if returned:  # the run may end by the replay's own stop, when nothing is left
         assert returned[0][1] == on.losses.min()
+
+
+SIGNS = {
+    "minimised, positive": lambda cost: cost,
+    "minimised, negative": lambda cost: -1.0 / cost,
+    "minimised, either sign": lambda cost: cost - 2.0,
+}
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("failing", [0.0, 0.3, 0.95])
+def test_any_space_any_sign_any_failures(make: Callable[[], Any], space: str, sign: str, failing: float) -> None:
+    """Failures answered as infinity, as NaN and as the largest float, in turns; asked on until the space is used up."""
+    on = recording(SPACES[space], failing=failing, seed=7)
+    answers = [math.inf, math.nan, sys.float_info.max]
+    asked: list[Any] = []
+
+    class Func:
+        budget_spent_fraction = 0.5
+
+        def __call__(self, config: Any, check_restrictions: bool = True) -> float:
+            if len(asked) == min(50, len(on.space)) + 1:
+                raise Stop("budget")
+            asked.append(tuple(config))
+            loss = float(on.losses[on.space.find(tuple(config))])
+            return SIGNS[sign](loss) if math.isfinite(loss) else answers[len(asked) % 3]
+
+    best = None
+    with contextlib.suppress(Stop):
+        best = make()(Func(), Searchspace(SPACES[space], 1))
+    assert len(set(asked)) >= min(50, len(on.space)), "it gave up before the budget or the space ended"
+    assert best is None or best[0] in asked
