@@ -96,8 +96,8 @@ class SmallFCLOpt(LearnedOptimizer):
     max_grad_norm: clips the norm of all gradients together (PyLO clips tensor by tensor); p.grad is left alone.
     layout: how ties between equal axes are broken, see `lopt.features.factored_axes`; per group too.
     nonfinite: "skip" leaves everything as it was in a step with a non-finite gradient, "raise" says where, "propagate".
-    backend: "auto" | "reference" | "cpu" | "cuda" (docs/lopt-cuda.md); config: tunable parameters of the kernels, else, for the cpu's,
-        the tuned entry, else defaults.
+    backend: "auto" | "reference" | "cpu" | "cuda" (docs/lopt-cuda.md); config: tunable parameters of its kernels, else (cpu) the
+        tuned entry's, else defaults.
     decay_offsets: for checkpoints that lack them: "mulo", "zero", or a dict.
     more_defaults, more_group_options: for subclasses.
 
