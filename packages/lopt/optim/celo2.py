@@ -36,6 +36,7 @@ from ..features import (
     parameter_rms,
     part,
     present,
+    wide_type,
 )
 from ..models.celo2 import CELO2Weights
 from ..models.mlp import MLP
@@ -277,8 +278,9 @@ class CELO2(LearnedOptimizer):
             newton_schulz_(u)
         dims = last_two(u)
         size = u[(0,) * (u.ndim - len(dims))].numel()
-        square = torch.linalg.vector_norm(u, dim=dims, keepdim=True) ** 2 / size
-        u *= (square + FEATURES.norm_eps).rsqrt() * group["rms_mult"] * lr
+        # In the wide type: `vector_norm` does not sum pairwise, and a million elements would be 1e-5 off.
+        norm = torch.linalg.vector_norm(u, dim=dims, keepdim=True, dtype=wide_type(u.device))
+        u *= ((norm**2 / size).to(u.dtype) + FEATURES.norm_eps).rsqrt() * group["rms_mult"] * lr
         for block in blocks(p.shape, BLOCK):
             write_(p, block, u[block], shrink, ok=s.grad.ok)
 

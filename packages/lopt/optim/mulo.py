@@ -71,8 +71,8 @@ class MuLO(SmallFCLOpt):
 
 
 def fan_in(shape: tuple[int, ...], layout: str = "torch") -> int:
-    """Inputs of one output: torch weights are (out, in, *spatial), flax kernels (*spatial, in, out)."""
-    return math.prod(shape[1:]) if layout == "torch" else math.prod(shape[:-1])
+    """Inputs of one output, 1 for an empty tensor: torch weights are (out, in, *spatial), flax kernels (*spatial, in, out)."""
+    return max(1, math.prod(shape[1:]) if layout == "torch" else math.prod(shape[:-1]))
 
 
 def mup_width_mult(p: Tensor) -> float:
