@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..features import Accumulators, Decays
+from ..features import Accumulators, Decays, wide_type
 from ..step.reference import Gradient
 
 NONFINITE = ("skip", "raise", "propagate")
@@ -323,8 +323,10 @@ def largest_magnitudes(grads: list[Tensor]) -> Sequence[Tensor]:
 
 
 def clip_scale(grads: Iterable[Tensor], limit: float) -> Tensor:
-    """limit / max(norm, limit), the norm over all gradients together, (); in float32 (float64) whatever the gradients are."""
-    norms = [torch.linalg.vector_norm(g, dtype=state_type(g)) for g in grads]
+    """limit / max(norm, limit), the norm over all gradients together, (); in float32 (float64) whatever the gradients are.
+
+    Sums in the wide type: `vector_norm` does not sum pairwise, and a million elements would be 1e-5 off."""
+    norms = [torch.linalg.vector_norm(g, dtype=wide_type(g.device)).to(state_type(g)) for g in grads]
     norm = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device, norms[0].dtype) for n in norms]))
     return limit / norm.clamp(min=limit)
 
