@@ -7,6 +7,7 @@ its own per contender: how far the resident set grows above model, gradients and
 
 from __future__ import annotations
 
+import ctypes
 import json
 import statistics
 import subprocess
@@ -19,7 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from metabench import kernel as kernels
+
+from .features import SMALL_FC
 from .registry import OPTIMIZERS, create
+from .step import build, cpu
 
 Shapes = list[tuple[int, ...]]
 
@@ -115,8 +120,52 @@ def _row(
             "wall_ms": round(statistics.median(wall), 2), "ratio": round(statistics.median(ratios), 2)}  # fmt: skip
 
 
+def fma_share(rounds: int = 7) -> dict[str, float]:
+    """What share of one core's multiply-add peak small_fc's apply pass reaches, features and memory included.
+
+    Both on one thread by its CPU time, in turns; the peak by kernels/lopt_step/fma_peak.cpp, the pass on the inputs that
+    tuning uses. Operations are the network's, two per multiply-add.
+    """
+    name = cpu.KERNELS[SMALL_FC.name]
+    module = kernels.find(name).reference()
+    arguments = module.inputs()
+    values = [x.ctypes.data if getattr(x, "shape", ()) else x.item() for x in arguments.values()]
+    apply = cpu._libraries[cpu.library(SMALL_FC, module.NETWORK.hidden, cpu.configuration(name, None))].apply
+    peak = build.load(kernels.root() / "lopt_step" / "fma_peak.cpp", cpu.compiler_flags(), {}).lopt_fma_peak
+    peak.restype, peak.argtypes = ctypes.c_double, [ctypes.c_long]
+    shares, reached, peaks = [], [], []
+    apply(*values)
+    for _ in range(rounds):
+        peaks.append(peak(3_000_000) / 1e9)
+        start = time.thread_time()
+        apply(*values)
+        reached.append(module.work(arguments) / (time.thread_time() - start) / 1e9)
+        shares.append(reached[-1] / peaks[-1])
+    middle = {"peak_gflops": peaks, "apply_gflops": reached, "share": shares}
+    return {key: round(statistics.median(x), 3) for key, x in middle.items()}
+
+
+def threads_speedup(name: str, model: str = "gpt10m", threads: int = 2, rounds: int = 9) -> dict[str, Any]:
+    """Wall time of a step on one thread and on several, in turns; the least of each, since neighbours only add."""
+    step, before = make(name, _shapes(model))[1], torch.get_num_threads()
+    least = dict.fromkeys((1, threads), float("inf"))
+    try:
+        for _ in range(rounds):
+            for n in least:
+                torch.set_num_threads(n)
+                start = time.perf_counter()
+                step()
+                least[n] = min(least[n], time.perf_counter() - start)
+    finally:
+        torch.set_num_threads(before)
+    one, several = (1e3 * x for x in least.values())
+    return {"optimizer": name, "threads": threads, "wall_ms_1": round(one, 1), "wall_ms": round(several, 1),
+            "speedup": round(one / several, 2)}  # fmt: skip
+
+
 def memory(name: str, model: str = "gpt10m", steps: int = 3) -> dict[str, float]:
-    """Megabytes that optimizer state holds, and the peak growth of the resident set, in a fresh process (Linux)."""
+    """Megabytes, in a fresh process (Linux): optimizer state; peak growth of the resident set; that beside the state, where
+    the optimizer makes its state before the first step."""
     code = f"from lopt.bench import _memory_here; _memory_here({name!r}, {model!r}, {steps})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -134,14 +183,25 @@ def _memory_here(name: str, model: str, steps: int) -> None:
     params = [nn.Parameter(0.02 * torch.randn(s, generator=g)) for s in shapes]
     for p in params:
         p.grad = 1e-3 * torch.randn(p.shape, generator=g)
-    start = _resident("VmRSS")
+    start = _mark()
     optimizer = contenders()[name](params)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+
+    made = [x for s in getattr(optimizer, "state", {}).values() for x in s.values() if isinstance(x, Tensor)]
+    for x in made:
+        x.add_(0)  # zeros are not resident until they are written
+    begin = _resident("VmRSS")
     for _ in range(steps):
         optimizer.step(loss=1.0) if name.startswith("velo") else optimizer.step()
     state = [x for s in getattr(optimizer, "state", {}).values() for x in s.values() if isinstance(x, Tensor)]
-    held = sum(x.numel() * x.element_size() for x in state) / 1e6
-    sys.stdout.write(json.dumps({"state_mb": round(held, 1), "peak_growth_mb": round(_resident("VmHWM") - start, 1)}))
+    held, peak = sum(x.numel() * x.element_size() for x in state) / 1e6, _resident("VmHWM")
+    found = {"state_mb": held, "peak_growth_mb": peak - start, **({"scratch_mb": peak - begin} if made else {})}
+    sys.stdout.write(json.dumps({key: round(x, 1) for key, x in found.items()}))
+
+
+def _mark() -> float:
+    """Megabytes resident now; the peak begins anew here."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _resident("VmRSS")
 
 
 def _resident(field: str) -> float:
