@@ -32,4 +32,4 @@ def package(snapshot: Path, folder: Path, scale: float = 1.0) -> Path:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{package(Path(sys.argv[1]), Path(sys.argv[2]), float((sys.argv[3:] or [1])[0]))}\n")
+    sys.stdout.write(f"{package(Path(sys.argv[1]), Path(sys.argv[2]), float((sys.argv[3:] or ['1'])[0]))}\n")
