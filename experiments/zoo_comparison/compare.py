@@ -1,0 +1,149 @@
+"""The comparison over all spaces: the zoo, Kernel Tuner's strategies, and two of them with tuned hyperparameters.
+
+    python experiments/zoo_comparison/compare.py --root HUB [--repeats 10] [--tuning-repeats 3]
+
+Hyperparameters of genetic algorithm and simulated annealing are chosen by mean P on the training GPUs, over all combinations of
+GRID, and reported on the test GPUs with other seeds. A run is ended when it has measured the optimum: P cannot change after that.
+Writes comparison.json and tables.md beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metabench import bootstrap, catalog, provenance, registry
+from metabench.baseline import baseline
+from metabench.files import read_json, write_atomic, write_json
+from metabench.pairs import seeds_of
+from metabench.recording import Recording
+from metabench.replay import Limits, Stop, replay
+from metabench.score import progress_curve
+
+HERE = Path(__file__).parent
+TRAIN, TEST = ("A100", "A4000", "MI250X"), ("A6000", "W6600", "W7800")
+KERNELS = ("convolution_milo", "dedispersion_milo")
+GRID: dict[str, dict[str, Sequence[Any]]] = {
+    "genetic_algorithm": {"popsize": (10, 20, 40), "mutation_chance": (5, 10, 20)},
+    "simulated_annealing": {"T": (0.1, 0.5, 1.0), "alpha": (0.9, 0.975, 0.995)},
+}
+OPTIMIZERS = (
+    "gp_general",
+    "hybrid_vndx",
+    "genetic_algorithm",
+    "simulated_annealing",
+    "diff_evo",
+    "pso",
+    "random_search",
+)
+FRACTIONS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of the budget
+_TUNING_SEED = 500_000  # away from the seeds that are reported
+
+
+def curves(one: registry.Named, recording: Recording, seeds: Sequence[int]) -> np.ndarray:
+    """Progress curves of all runs, float64 (seeds, 1000)."""
+    base, optimum = baseline(recording), float(recording.losses.min())
+
+    def run(func: Any, searchspace: Any) -> None:
+        class Watched:
+            budget_spent_fraction = property(lambda self: func.budget_spent_fraction)
+
+            def __call__(self, config: Any, check_restrictions: bool = True) -> float:
+                cost = func(config)
+                if cost <= optimum:
+                    raise Stop("optimum")
+                return cost
+
+        one()(Watched(), searchspace)
+
+    traces = [replay(run, recording, Limits(seconds=base.end), seed) for seed in seeds]
+    if failed := next((trace.error for trace in traces if trace.error), ""):
+        raise RuntimeError(f"{one.label} on {recording.name}: {failed}")
+    return np.stack([progress_curve(trace, recording, base) for trace in traces])
+
+
+def choices(name: str) -> list[registry.Named]:
+    """An optimizer with each combination of its hyperparameters."""
+    values = itertools.product(*GRID[name].values())
+    return [registry.Named(name, tuple(zip(GRID[name], chosen, strict=True))) for chosen in values]
+
+
+def tuned(name: str, recordings: Sequence[Recording], repeats: int) -> dict[str, float]:
+    """Mean P on the training GPUs of every combination of hyperparameters."""
+    found = {}
+    for one in choices(name):
+        own = [curves(one, r, seeds_of(r.name, _TUNING_SEED, repeats)).mean() for r in recordings if r.device in TRAIN]
+        found[one.label] = round(float(np.mean(own)), 4)
+        print(one.label, found[one.label], flush=True)
+    return found
+
+
+def tables(report: Mapping[str, Any]) -> str:
+    """Everything that was measured, as Markdown."""
+    runs = {name: [np.array(p) for p in cells.values()] for name, cells in report["p"].items()}
+    test = [j for j, space in enumerate(next(iter(report["p"].values()))) if space.endswith(TEST)]
+    ranked = sorted(runs, key=lambda name: -float(np.mean([p.mean() for p in runs[name]])))
+    compared = bootstrap.compare(runs, [(ranked[0], other) for other in ranked[1:]])
+    lead = {ranked[0]: "", **{c.worse: f"{c.difference} (p = {c.p:.4f})" for c in compared}}
+    lines = [
+        "P under `direct`, mean over the spaces, 95 % interval over runs; the lead of the first over each, paired by seed,",
+        "with its p-value adjusted after Holm; the standard deviation of single runs, mean over the spaces (stability).", "",
+        "| | all 12 | test GPUs | lead of the first | deviation of a run |", "|---|---|---|---|---|",
+    ]  # fmt: skip
+    for name in ranked:
+        deviation = np.mean([p.std(ddof=1) for p in runs[name]])
+        over = [bootstrap.over_repeats(cells) for cells in (runs[name], [runs[name][j] for j in test])]
+        lines.append(f"| {name} | {over[0]} | {over[1]} | {lead[name]} | {deviation:.2f} |")
+    lines += [
+        "",
+        "Convergence: progress from random search to the optimum at a fraction of the budget, in the mean.",
+        "",
+    ]
+    lines += [f"| | {' | '.join(f'{100 * f:g} %' for f in FRACTIONS)} |", "|---" * (len(FRACTIONS) + 1) + "|"]
+    lines += [f"| {n} | {' | '.join(f'{v:.2f}' for v in report['convergence'][n])} |" for n in ranked]
+    lines += ["", "Hyperparameters, chosen on the training GPUs (mean P there; the first is taken):", ""]
+    for name, found in report["tuning"].items():
+        order = sorted(found, key=lambda label: -found[label])
+        lines.append(f"- {name}: " + ", ".join(f"{label.removeprefix(name)} {found[label]:.3f}" for label in order))
+    missing = [name for name in OPTIMIZERS if name not in runs]
+    return "\n".join([*lines, "", f"Not run: {', '.join([*missing, 'programs evolved by a language model'])}.", ""])
+
+
+def main() -> None:
+    """Tune, run, and write both files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", required=True, help="folder of the benchmark hub")
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--tuning-repeats", type=int, default=3)
+    parser.add_argument("--only-tables", action="store_true")
+    options = parser.parse_args()
+    out = HERE / "comparison.json"
+    report = read_json(out) if out.is_file() else {"tuning": {}, "p": {}, "convergence": {}}
+    if not options.only_tables:
+        recordings = catalog.select([f"{k}/{d}" for k in KERNELS for d in TRAIN + TEST], options.root)
+        for name in GRID:
+            report["tuning"][name] = report["tuning"].get(name) or tuned(name, recordings, options.tuning_repeats)
+        best = [max(choices(name), key=lambda one: report["tuning"][name][one.label]) for name in GRID]
+        for one in {o.label: o for o in [*best, *map(registry.Named, OPTIMIZERS)]}.values():
+            if one.label in report["p"]:
+                continue  # a second call goes on where the first stopped
+            found = {r.name: curves(one, r, seeds_of(r.name, 0, options.repeats)) for r in recordings}
+            report["p"][one.label] = {name: [round(float(p), 5) for p in c.mean(axis=1)] for name, c in found.items()}
+            ends = np.mean([c[:, [round(f * 999) for f in FRACTIONS]].mean(axis=0) for c in found.values()], axis=0)
+            report["convergence"][one.label] = ends.round(4).tolist()
+            report |= {
+                "command": f"compare.py --root HUB --repeats {options.repeats}",
+                "provenance": provenance.stamp(),
+            }
+            write_json(out, report)
+            print(one.label, flush=True)
+    write_atomic(HERE / "tables.md", tables(read_json(out)))
+
+
+if __name__ == "__main__":
+    main()
