@@ -13,7 +13,7 @@ from lopt.features import SMALL_FC, VELO, Decays
 from lopt.step import cuda
 
 SHAPES = [(), (1,), (1, 1), (7,), (1021,), (13, 17), (257, 3), (3, 257), (24, 24), (2, 3, 5, 7, 3), (5, 5, 3, 3),
-          (6, 10, 3, 3), (4, 20, 12), (20, 4, 12), (2, 300), (1, 500), (500, 1), (70, 90)]  # fmt: skip
+          (6, 10, 3, 3), (4, 20, 12), (20, 4, 12), (2, 11, 3, 13, 2), (2, 300), (1, 500), (500, 1), (70, 90)]  # fmt: skip
 KINDS = [(SMALL_FC, {"PRECISION": 0}), (SMALL_FC, {"PRECISION": 1}), (VELO, {})]
 NAMES = ["small_fc, float32", "small_fc, split TF32", "velo"]
 # Every tunable away from its default at least once, in company that interacts: lengths of pieces, panels, warps.
