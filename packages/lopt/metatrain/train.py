@@ -183,8 +183,12 @@ class MetaTraining:
         if self.world > 1:
             parts = [None] * self.world
             dist.all_gather_object(parts, mine)
-        if self.rank:
-            return
+        if self.rank == 0:
+            self._write(parts)
+        if self.world > 1:
+            dist.barrier()  # whoever goes on may count on the files
+
+    def _write(self, parts: list[Any]) -> None:
         checkpoint.save(self.folder, checkpoint.CHECKPOINT, {
             "settings": asdict(self.settings), "world": self.world, "outer": self.outer.state_dict(), "step": self.step,
             "elapsed": self.elapsed, "history": self.history, "parts": parts})  # fmt: skip

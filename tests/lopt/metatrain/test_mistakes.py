@@ -21,6 +21,8 @@ from lopt.metatrain.tasks.mlp import MLPTask
 from lopt.metatrain.train import MetaTraining, Settings
 from lopt.models import pretrained
 
+pytest.importorskip("sklearn", reason="some of these tasks are on scikit-learn's digits")
+
 
 @pytest.mark.parametrize(
     ("make", "sentence"),

@@ -19,6 +19,8 @@ from lopt.metatrain.lane import Unroll
 from lopt.metatrain.outer import Outer
 from lopt.metatrain.train import MetaTraining, Settings
 
+pytest.importorskip("sklearn", reason="some of these tasks are on scikit-learn's digits")
+
 UNROLL = Unroll(method="pes", truncation=3, shortest=6, longest=30, elements=2000, least_pairs=2, most_pairs=3)
 SETTINGS = Settings(tasks="mixed", steps=10, seed=1, lanes=4, lanes_per_step=2, log_every=2, save_every=2, snapshot_every=4,
                     unroll=UNROLL, outer=Outer(lr=1e-2))  # fmt: skip

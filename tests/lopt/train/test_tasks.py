@@ -11,6 +11,8 @@ import torch
 from lopt import tasks
 from lopt.tasks import data, models
 
+pytest.importorskip("sklearn", reason="some of these tasks are on scikit-learn's digits")
+
 
 @pytest.mark.parametrize(
     ("kind", "options", "count"),

@@ -17,6 +17,8 @@ from lopt.models import CELO2Weights, SmallFCWeights, VeLOWeights
 from lopt.train import Settings, Training, schedules, trackers
 from lopt.train.optimizers import build
 
+pytest.importorskip("sklearn", reason="some of these tasks are on scikit-learn's digits")
+
 TASK = tasks.make_task("mlp", width=8, depth=1, batch=8)
 SETTINGS = Settings(steps=12, lr=1e-2, schedule="cosine", warmup=0.2, clip=1.0, save_every=4)
 LEARNED = {
