@@ -13,11 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from evotune.adapters.kernel_tuner import KernelTunerStrategy
 from metabench import atm, bootstrap, catalog, pairs, provenance, registry
 from metabench.baseline import baseline
 from metabench.files import write_json
@@ -84,8 +87,32 @@ def spread(optimizer: str, recording: Recording, repeats: int) -> dict[str, Any]
     }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class OnKernelTunersSpace:
+    """A strategy of Kernel Tuner on Kernel Tuner's own search space, whose order the first population of diff_evo depends on."""
+
+    name: str
+
+    def __call__(self) -> Any:
+        """A fresh optimizer."""
+        strategy = KernelTunerStrategy(self.name, restart=False)
+        return lambda func, searchspace: strategy(
+            func, kernel_tuners(json.dumps(searchspace.tune_params), *searchspace.restrictions)
+        )
+
+
+@cache
+def kernel_tuners(tune_params: str, *restrictions: str) -> Any:
+    """Kernel Tuner's search space of these parameters (JSON) and restrictions: the same for every run."""
+    from kernel_tuner.searchspace import Searchspace
+
+    return Searchspace(json.loads(tune_params), list(restrictions), max_threads=10**9)
+
+
 def as_its_authors_run_it(optimizer: str) -> pairs.Factory:
     """A strategy that returns is not started again."""
+    if optimizer == "diff_evo":
+        return OnKernelTunersSpace(optimizer)
     return registry.make(optimizer, **({} if optimizer == "random_search" else {"restart": False}))
 
 

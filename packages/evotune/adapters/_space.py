@@ -38,15 +38,19 @@ class LentSpace:
         return self._inner.get_random_sample(1)[0] if found is None and self._never_isolated else found
 
     def get_LHS_sample(self, num_samples: int) -> list[tuple[Any, ...]]:
-        """As many different configurations as asked for, near a Latin hypercube drawn from the global generator."""
+        """As many different configurations as asked for, near a Latin hypercube drawn from the global generator.
+
+        In the order of a set of row numbers, as in Kernel Tuner: a budget that ends within the sample has seen what comes first
+        there, whatever the seed.
+        """
         indices, count = self._table(), min(num_samples, self._inner.size)
         levels = indices.max(axis=0)
         strata = np.stack([np.random.permutation(count) for _ in levels], axis=1)  # noqa: NPY002 - what is seeded for strategies
         points = (strata + np.random.random(strata.shape)) / count * (levels + 1) - 0.5  # noqa: NPY002
-        rows = dict.fromkeys(int(np.abs(indices - point).sum(axis=1).argmin()) for point in points)
+        rows = {int(np.abs(indices - point).sum(axis=1).argmin()) for point in points}
         rest = (row for row in np.random.permutation(len(indices)).tolist() if row not in rows)  # noqa: NPY002
-        chosen = [*rows, *(row for row, _ in zip(rest, range(count - len(rows)), strict=False))]
-        return [self._inner.list[row] for row in chosen]
+        rows |= {row for row, _ in zip(rest, range(count - len(rows)), strict=False)}
+        return [self._inner.list[row] for row in rows]
 
     def _closest(self, param_config: Sequence[Any]) -> tuple[Any, ...]:
         """A valid configuration with the smallest sum of differences of value indices, at random among equals."""
