@@ -13,6 +13,7 @@ Below: the mathematics on whole tensors (pure), the same in blocks, the class.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,22 @@ def newton_schulz_(x: Tensor, steps: int = 5, eps: float = 1e-8) -> None:
         b = c1 * a + c2 * (a @ a)
         for strip in y.split(width, -1):
             strip.copy_(c0 * strip + b @ strip)
+
+
+def mean_squares(u: Tensor, piece: int = 1 << 18) -> Tensor:
+    """Over the last two axes (the last of a vector), kept as ones, in the wide type.
+
+    `vector_norm` copies what it casts, so it gets some 256 thousand elements at a time; in float32 it does not sum pairwise,
+    and a million elements would be 1e-5 off.
+    """
+    kept = u.shape[: -len(last_two(u))]
+    flat = u.reshape(math.prod(kept), -1)  # a row is a matrix
+    total = torch.zeros(len(flat), device=u.device, dtype=wide_type(u.device))
+    rows = max(1, piece // flat.shape[1])
+    for own, matrices in zip(total.split(rows), flat.split(rows), strict=True):
+        for x in matrices.split(piece, -1):
+            own += torch.linalg.vector_norm(x, dim=-1, dtype=total.dtype) ** 2
+    return (total / flat.shape[1]).reshape(kept + (1,) * len(last_two(u)))
 
 
 def direction(p: Tensor, g: Gradient, a: Accumulators, mlp: MLP, decays: Decays, axes: Axes | None) -> Tensor:
@@ -276,11 +293,7 @@ class CELO2(LearnedOptimizer):
             u *= ((torch.linalg.vector_norm(p, dtype=u.dtype) ** 2) / p.numel() + 1e-9).sqrt()
         if group["orthogonalize"] and p.ndim >= 2:
             newton_schulz_(u)
-        dims = last_two(u)
-        size = u[(0,) * (u.ndim - len(dims))].numel()
-        # In the wide type: `vector_norm` does not sum pairwise, and a million elements would be 1e-5 off.
-        norm = torch.linalg.vector_norm(u, dim=dims, keepdim=True, dtype=wide_type(u.device))
-        u *= ((norm**2 / size).to(u.dtype) + FEATURES.norm_eps).rsqrt() * group["rms_mult"] * lr
+        u *= (mean_squares(u).to(u.dtype) + FEATURES.norm_eps).rsqrt() * group["rms_mult"] * lr
         for block in blocks(p.shape, BLOCK):
             write_(p, block, u[block], shrink, ok=s.grad.ok)
 
