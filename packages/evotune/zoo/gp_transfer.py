@@ -33,8 +33,11 @@ except ImportError:  # dropped into Kernel Tuner, beside that file
 PROVENANCE = {
     "kind": "designed",
     "by": "the metaopt-toolkit authors",
-    "on": "convolution and dedispersion, training GPUs",
-}
+    "spaces": [
+        "convolution_milo/A100", "convolution_milo/A4000", "convolution_milo/MI250X",
+        "dedispersion_milo/A100", "dedispersion_milo/A4000", "dedispersion_milo/MI250X",
+    ],
+}  # fmt: skip
 SCORES = {  # P under `direct`, its 95 % interval, runs a space: benchmarks/zoo/measure.py
     "train": (0.948, 0.944, 0.951, 25),
     "test": (0.991, 0.989, 0.993, 25),

@@ -14,7 +14,6 @@ import functools
 import hashlib
 import os
 import platform
-import re
 import shlex
 import shutil
 import subprocess
@@ -23,8 +22,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from metabench.kernel import with_headers
+
 TIMEOUT = 300  # seconds; a build takes 1 to 3
-INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 class BuildError(RuntimeError):
@@ -73,14 +73,7 @@ def key(source: str, command: Sequence[str], arguments: Sequence[str]) -> str:
 
 def text_of(source: Path) -> str:
     """A source with all that it includes by `#include "..."`, each file once."""
-    seen: dict[Path, str] = {}
-    waiting = [source.resolve()]
-    while waiting:
-        path = waiting.pop()
-        if path not in seen and path.is_file():
-            seen[path] = path.read_text()
-            waiting += [(path.parent / name).resolve() for name in INCLUDE.findall(seen[path])]
-    return "\0".join(seen.values())
+    return "\0".join(path.read_text() for path in with_headers(source))
 
 
 def load(
