@@ -101,17 +101,6 @@ def test_variations_of_variations_stay_programs(seed: int) -> None:
         check(program(genome))
 
 
-def test_what_is_usual_of_gpus_is_left_out_where_it_is_not_wanted() -> None:
-    with_it, without = (
-        [genome_of(generator.query(FIRST)) for _ in range(40)]
-        for generator in (ComponentsGenerator(seed=0), ComponentsGenerator(seed=0, usual=False))
-    )
-    assert any("usual" in (g.prior, g.initial) for g in with_it)
-    assert not any("usual" in (g.prior, g.initial) for g in without)
-    parent = dataclasses.replace(with_it[0], surrogate="gaussian", prior="usual", initial="usual")
-    assert genome_of(ComponentsGenerator(seed=0, usual=False).query(ask_for("refine", parent))).prior == "none"
-
-
 def test_a_damaged_genome_is_passed_over() -> None:
     line = Genome().line()
     assert find_genomes(line.replace('"random"', '"no such design"', 1)) == []

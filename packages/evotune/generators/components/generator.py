@@ -26,15 +26,13 @@ class ComponentsGenerator(Generator):
     Args:
         seed: what is drawn depends on it.
         prompts: the texts by which a mutation is recognised.
-        usual: whether what is usual of GPU kernels is among the components. It is wrong of kernels for processors, and two
-            recordings of one such kernel can make it look right.
     """
 
     edits = False
 
-    def __init__(self, seed: int = 0, prompts: Prompts | None = None, usual: bool = True) -> None:
+    def __init__(self, seed: int = 0, prompts: Prompts | None = None) -> None:
         super().__init__(model="components")
-        self.seed, self.usual = seed, usual
+        self.seed = seed
         self.prompts = prompts or Prompts()
 
     def reply(self, messages: Messages, call: int) -> Reply:
@@ -42,7 +40,6 @@ class ComponentsGenerator(Generator):
         prompt = "\n".join(message["content"] for message in messages)
         rng = random.Random(f"{self.seed} {call}")
         genome = self._vary(self.prompts.kind_of(prompt), find_genomes(prompt), rng, call)
-        genome = genome if self.usual else genome.without_usual()
         text = f"# Description: {idea(genome)}\n# Code:\n```python\n{program(genome)}```\n"
         return Reply(
             text, self.model, prompt_tokens=0, reply_tokens=0

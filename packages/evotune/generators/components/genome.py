@@ -126,10 +126,6 @@ class Genome:
             return replace(self, walk="better") if self.surrogate == "none" else replace(self, scope="space")
         return self
 
-    def without_usual(self) -> Genome:
-        """The same without what is usual of GPU kernels."""
-        return replace(self, prior="none", initial="spread" if self.initial == "usual" else self.initial)
-
     def is_used(self, gene: str) -> bool:
         """Whether a gene has a bearing on the program."""
         owner, values = _USED_BY.get(gene, ("", ()))
