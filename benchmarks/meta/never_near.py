@@ -66,6 +66,8 @@ def table(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             for r in rows:
                 if (r["task"], r["optimizer"]) == (name, who):
                     by_rate.setdefault(r["lr"], []).append(math.inf if r["final"] is None else r["final"])
+            if not by_rate:  # not run on this task yet
+                continue
             means = {lr: statistics.mean(x) for lr, x in by_rate.items()}
             chosen = (
                 {f"{who} best": min(means, key=lambda lr: means[lr])} if len(means) > 1 else {who: next(iter(means))}
