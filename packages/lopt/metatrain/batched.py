@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..features import BASE_DECAYS, SMALL_FC, Axes, factor_features, safe_rsqrt, time_features
+from ..features import BASE_DECAYS, SMALL_FC, Axes, effective_decay, factor_features, safe_rsqrt, time_features
 from .layout import Layout, Piece
 
 EXP_MULT, STEP_MULT = 1e-3, 1e-2  # as `small_fc_step` has them
@@ -84,8 +84,7 @@ def meta_batch(theta: Tensor, hidden: tuple[int, ...] = (32, 32)) -> MetaBatch:
     """(n, D) flat meta-weights, one row per particle."""
     weights, biases, offsets = split(theta, hidden)
     first, size = weights[0], SMALL_FC.size
-    base = torch.tensor([*BASE_DECAYS[0], BASE_DECAYS[1], *BASE_DECAYS[2]])
-    decays = (1 - torch.exp(10 * (torch.log(1 - base) / 10 + offsets))).clamp(0, 1)
+    decays = effective_decay([*BASE_DECAYS[0], BASE_DECAYS[1], *BASE_DECAYS[2]], offsets)
     return MetaBatch(
         first=first[:, :, list(SMALL_FC.order)].contiguous(), time=first[:, :, size:].contiguous(),
         biases=tuple(b[..., None].contiguous() for b in biases), tail=tuple(w.contiguous() for w in weights[1:]),

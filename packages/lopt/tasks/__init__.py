@@ -46,11 +46,12 @@ def gpt_task(
     return TrainingTask(name, lambda: models.GPT(shape, vocab, context, checkpointing), source, batch)
 
 
-def image_source(data: str | Path | None, side: int, channels: int, classes: int, seed: int) -> Source:
-    """A folder of pictures; else digits, if that is what the images' shape is; else made images."""
+def image_source(data: str | Path | None, side: int, channels: int, classes: int, seed: int) -> tuple[Source, int]:
+    """A folder of pictures; else digits, if that is what the images' shape is; else made images. And the channels it has."""
     if data:
-        return picture_folder(data, side, classes)
-    return digits() if (side, channels, classes) == (8, 1, 10) else made_images(side, channels, classes, seed)
+        return picture_folder(data, side, classes), 3
+    made = digits() if (side, channels, classes) == (8, 1, 10) else made_images(side, channels, classes, seed)
+    return made, channels
 
 
 def vit_task(
@@ -59,8 +60,7 @@ def vit_task(
 ) -> TrainingTask:  # fmt: skip
     """A ViT."""
     shape = models.size_named(size, models.VIT_SIZES, "ViT")
-    channels = 3 if data else channels
-    source = image_source(data, side, channels, classes, seed)
+    source, channels = image_source(data, side, channels, classes, seed)
     return TrainingTask(name, lambda: models.ViT(shape, side, patch, channels, classes, checkpointing), source, batch)
 
 
@@ -69,8 +69,7 @@ def conv_task(
     seed: int = 0, data: str | Path | None = None,
 ) -> TrainingTask:  # fmt: skip
     """A small convolutional network."""
-    channels = 3 if data else channels
-    source = image_source(data, side, channels, classes, seed)
+    source, channels = image_source(data, side, channels, classes, seed)
     return TrainingTask(name, lambda: models.convnet(channels, width, classes), source, batch)
 
 
@@ -79,8 +78,7 @@ def mlp_task(
     batch: int = 64, seed: int = 0, data: str | Path | None = None,
 ) -> TrainingTask:  # fmt: skip
     """A fully connected network on images."""
-    channels = 3 if data else channels
-    source = image_source(data, side, channels, classes, seed)
+    source, channels = image_source(data, side, channels, classes, seed)
     inputs = channels * side * side
     return TrainingTask(name, lambda: models.mlp(inputs, width, depth, classes), source, batch)
 
@@ -90,8 +88,7 @@ def resnet_task(
     batch: int = 64, seed: int = 0, data: str | Path | None = None,
 ) -> TrainingTask:  # fmt: skip
     """A small ResNet."""
-    channels = 3 if data else channels
-    source = image_source(data, side, channels, classes, seed)
+    source, channels = image_source(data, side, channels, classes, seed)
     return TrainingTask(name, lambda: models.resnet(channels, width, classes, blocks), source, batch)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from killing import Killed, killed_at
 from torch import distributed as dist
 
 from lopt.metatrain import checkpoint
@@ -24,18 +25,6 @@ pytest.importorskip("sklearn", reason="some of these tasks are on scikit-learn's
 UNROLL = Unroll(method="pes", truncation=3, shortest=6, longest=30, elements=2000, least_pairs=2, most_pairs=3)
 SETTINGS = Settings(tasks="mixed", steps=10, seed=1, lanes=4, lanes_per_step=2, log_every=2, save_every=2, snapshot_every=4,
                     unroll=UNROLL, outer=Outer(lr=1e-2))  # fmt: skip
-
-
-class Killed(Exception):
-    pass
-
-
-def killed_at(step: int):
-    def report(done: int, total: int, note: str) -> None:
-        if done >= step:
-            raise Killed
-
-    return report
 
 
 @pytest.mark.parametrize("method", ["es", "pes", "nres", "full"])
@@ -56,7 +45,7 @@ def test_taken_up_after_a_crash_it_equals_the_unbroken_run(tmp_path: Path, metho
 def test_killed_by_a_signal_it_leaves_a_checkpoint_that_works(tmp_path: Path) -> None:
     code = ("import sys; from test_resumed_runs import *\n"
             "MetaTraining(dataclasses.replace(SETTINGS, steps=10_000), sys.argv[1]).run()")  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, Path(__file__).parents[:2]))}
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment)
     file, end = tmp_path / checkpoint.CHECKPOINT, time.monotonic() + 120
     while not file.exists() and time.monotonic() < end:

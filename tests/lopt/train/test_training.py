@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from killing import Killed, killed_at
 
 from lopt import tasks
 from lopt.metatrain import checkpoint
@@ -27,18 +28,6 @@ LEARNED = {
     "velo": VeLOWeights.random(0, width=8, bank=4),
     "celo2": CELO2Weights.random(0),
 }
-
-
-class Killed(Exception):
-    pass
-
-
-def killed_at(step: int):
-    def report(done: int, total: int, note: str) -> None:
-        if done >= step:
-            raise Killed
-
-    return report
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor", "muon", *LEARNED])
