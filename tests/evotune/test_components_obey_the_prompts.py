@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from pathlib import Path
 
 import pytest
 
 from evotune import replies
 from evotune.contract import check
 from evotune.generators import make
-from evotune.generators.components import ComponentsGenerator, Genome, find_genomes, program
+from evotune.generators.components import DESIGN, ComponentsGenerator, Genome, find_genomes, program
 from evotune.generators.components.genome import CHOICES
 from evotune.generators.components.variation import crossed, novel, random_genome, refined, simplified
 from evotune.prompts import MUTATIONS, Prompts
@@ -118,6 +119,26 @@ def test_the_reply_has_the_form_that_was_asked_for() -> None:
 def test_genes_that_are_silent_do_not_make_another_program() -> None:
     genome = Genome(walk="better")
     assert dataclasses.replace(genome, kappa=3.0, trees=30).key() == genome.key()
+
+
+def test_an_evolution_starts_from_given_programs(tmp_path: Path) -> None:
+    given = Genome(walk="annealing", surrogate="ridge")
+    (tmp_path / "best.py").write_text(program(given))
+    generator = ComponentsGenerator(seed=0, start=["design", str(tmp_path / "best.py")])
+    first = [genome_of(generator.reply(FIRST, call).text) for call in range(6)]
+    assert first[:2] == [DESIGN, given]
+    assert all(g.key() not in (DESIGN.key(), given.key()) for g in first[2:])
+    assert [g.components() for g in first[2:]] == [g.components() for g in first[:2]] * 2
+    varied = genome_of(generator.reply(ask_for("refine", Genome(walk="better")), 0).text)
+    assert varied.walk == "better", "once there are parents, it is they that are varied"
+
+
+def test_what_is_no_program_of_components_is_no_start(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("class Other: ...\n")
+    with pytest.raises(UserError, match="carries no genome"):
+        make("components", start=[str(tmp_path / "other.py")])
+    with pytest.raises(UserError, match="there is no program"):
+        make("components", start=["desing"])
 
 
 def test_an_unknown_generator_is_told_with_those_there_are() -> None:

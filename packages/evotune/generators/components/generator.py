@@ -10,10 +10,14 @@ code).
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from metabench.errors import UserError
 
 from ...prompts import Prompts
 from ..base import Generator, Messages, Reply
-from .genome import Genome, find_genomes
+from .genome import DESIGN, Genome, find_genomes
 from .synthesis import idea, program
 from .variation import crossed, novel, random_genome, refined, renewed, simplified
 
@@ -26,14 +30,21 @@ class ComponentsGenerator(Generator):
     Args:
         seed: what is drawn depends on it.
         prompts: the texts by which a mutation is recognised.
+        start: programs that an evolution starts from: files that carry a genome, such as an earlier run's best.py, or "design",
+            the zoo's default in components. They are the first replies, variations of them the other first ones; without any,
+            first programs are drawn at random.
+
+    Raises:
+        UserError: no such file, or no genome in it.
     """
 
     edits = False
 
-    def __init__(self, seed: int = 0, prompts: Prompts | None = None) -> None:
+    def __init__(self, seed: int = 0, prompts: Prompts | None = None, start: Sequence[str] = ()) -> None:
         super().__init__(model="components")
         self.seed = seed
         self.prompts = prompts or Prompts()
+        self.start = [_started_from(one) for one in start]
 
     def reply(self, messages: Messages, call: int) -> Reply:
         """A program in the form that the prompt asks for."""
@@ -46,8 +57,11 @@ class ComponentsGenerator(Generator):
         )  # no model was asked: this is known, not "unknown"
 
     def _vary(self, kind: str | None, parents: list[Genome], rng: random.Random, call: int) -> Genome:
-        if not parents:
+        if not parents and not self.start:
             return random_genome(rng, call + self.seed)
+        if not parents:
+            given = self.start[call % len(self.start)]
+            return given if call < len(self.start) else refined(given, rng)
         parent = rng.choice(parents)
         if kind == "crossover" and len(parents) > 1:
             return crossed(parents[0], parents[-1], rng)
@@ -56,3 +70,13 @@ class ComponentsGenerator(Generator):
         if kind == "new":
             return novel(parent, rng)
         return renewed(parent, kind, rng) if kind in ("initial", "surrogate", "acquisition") else refined(parent, rng)
+
+
+def _started_from(name: str) -> Genome:
+    if name == "design":
+        return DESIGN
+    if not Path(name).is_file():
+        raise UserError(f"there is no program {name} to start from; give a file, or design")
+    if not (found := find_genomes(Path(name).read_text())):
+        raise UserError(f"{name} carries no genome: it is no program of the components generator")
+    return found[0]

@@ -151,6 +151,13 @@ class Genome:
         return MARK + json.dumps(asdict(self), separators=(",", ":"))
 
 
+DESIGN = Genome(
+    initial="usual", initial_count=4, surrogate="gaussian", prior="usual", scope="space", length=0.6, growth=1.15,
+    acquisition="improvement", margin=0.001, schedule="constant", explore=0.005,
+)  # fmt: skip
+"""The zoo's `gp_general` in components, as near as they come to it: see `evotune.zoo.gp_general` for why each is so."""
+
+
 def find_genomes(text: str) -> list[Genome]:
     """The genomes of all programs quoted in a text, in order; lines that are damaged or not genomes are passed over."""
     found = []

@@ -55,6 +55,7 @@ class GaussianProcess:
         count = self.x.shape[1]
         self.start = np.append(np.full(count, math.log(LENGTH * math.sqrt(count))), math.log(1e-2))
         self.theta = self.start.copy()  # logarithms of the length scales, then of the noise
+        self.rescale()
         self.places: list[int] = []  # which of the log's measurements it remembers
         self.v, self.inverse = np.zeros((0, table.size)), np.zeros((0, 0))
         self.explained = np.zeros(table.size)
@@ -85,10 +86,14 @@ class GaussianProcess:
         self.explained += self.v[m] ** 2
         self.places.append(place)
 
+    def rescale(self) -> None:
+        """The features in units of the length scales, and their squared norms: what every covariance needs."""
+        self.scaled = self.x * np.exp(-self.theta[:-1])
+        self.square = (self.scaled**2).sum(axis=1)
+
     def kernel(self, rows: list[int]) -> np.ndarray:
         """Covariance of some rows with all, (r, n), in units of the signal variance."""
-        scaled = self.x * np.exp(-self.theta[:-1])
-        square = (scaled**2).sum(axis=1)
+        square, scaled = self.square, self.scaled
         r = np.sqrt(3.0 * np.maximum(square[rows][:, None] + square - 2.0 * scaled[rows] @ scaled.T, 0.0))
         return 1.0 + (1.0 + r) * np.exp(-r) + 0.25 * np.outer(self.slope[rows], self.slope)
 
@@ -101,6 +106,7 @@ class GaussianProcess:
             keep = np.union1d(np.argsort(y, kind="stable")[: MOST // 3], keep[-MOST // 3 :])
         if len(keep) >= 3:
             self.fit(rows[keep][-200:], y[keep][-200:])
+            self.rescale()
         cross = self.kernel(rows[keep].tolist())
         gram = cross[:, rows[keep]] + (math.exp(self.theta[-1]) + 1e-6) * np.eye(len(keep))
         self.inverse = np.linalg.inv(np.linalg.cholesky(gram))
@@ -143,6 +149,8 @@ class GaussianProcess:
 
     def predict(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and spread of the targets that measuring some rows would give."""
-        mean = self.white @ self.v[: len(self.places), rows] + self.slope[rows]
+        v = self.v[: len(self.places)]
+        few = len(rows) * 8 < self.v.shape[1]  # picking columns out of V costs more than multiplying by all of them
+        mean = (self.white @ v[:, rows] if few else (self.white @ v)[rows]) + self.slope[rows]
         variance = np.maximum(self.variance[rows] - self.explained[rows], 1e-9) + math.exp(self.theta[-1])
         return mean, self.sigma * np.sqrt(variance)
