@@ -45,12 +45,13 @@ def run(config: DictConfig, out: Path) -> str:
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
     theta, history = final["outer"]["theta"], final["history"]
-    folder = unflatten(theta).save_pretrained(
+    mult = config.meta.unroll.get("hidden_lr_mult")
+    folder = unflatten(theta, hidden_lr_mult=mult).save_pretrained(
         out / "weights", description=f"meta-trained on {config.tasks}, see ../.hydra"
     )
     if history:
         draw(history, out / "meta_loss")
-    return f"{final['step']} outer steps; use them: lopt.SmallFCLOpt(model.parameters(), weights={str(folder)!r})"
+    return f"{final['step']} outer steps; use them: lopt.{'SmallFCLOpt' if mult is None else 'MuLO'}(model.parameters(), weights={str(folder)!r})"
 
 
 def settings_of(config: DictConfig) -> train.Settings:

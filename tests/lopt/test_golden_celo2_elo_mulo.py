@@ -5,6 +5,8 @@ PyLO is followed where LEARNED_OPTIMIZERS.md 1.5 finds it right; what is left ou
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from golden_files import MULO_OFFSETS, jax_small_fc, largest_errors, names, parameters, theta
@@ -146,13 +148,54 @@ def test_mulo_groups_find_hidden_matrices():
     model = torch.nn.Sequential(
         torch.nn.Embedding(20, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), MuReadout(8, 3)
     )
-    hidden, other = mulo_groups(model, inputs=[])
+    hidden, embedding, other = mulo_groups(model, inputs=[])
     assert [tuple(p.shape) for p in hidden["params"]] == [(8, 8), (8, 8)]
-    assert len(other["params"]) == 5
+    assert [tuple(p.shape) for p in embedding["params"]] == [(20, 8)] and embedding["role"] == "embedding"
+    assert len(other["params"]) == 4
     with pytest.raises(ValueError, match="no weight matrix in 7"):
         mulo_groups(model, outputs=["7"])
     x = torch.randn(2, 8)
     torch.testing.assert_close(model[3](x), torch.nn.functional.linear(x / 8, model[3].weight, model[3].bias))
+
+
+def test_an_output_layer_that_is_not_multiplied_steps_as_hidden_ones_do():
+    class Tied(torch.nn.Module):  # a table of positions of its own; the head is the embedding
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.hidden = torch.nn.Embedding(20, 8), torch.nn.Linear(8, 8)
+            self.place, self.head = torch.nn.Parameter(torch.zeros(1, 5, 8)), torch.nn.Linear(8, 20, bias=False)
+            self.head.weight = self.token.weight
+
+    tied = Tied()
+    hidden, other = mulo_groups(tied, inputs=[])
+    assert {id(p) for p in hidden["params"]} == {id(tied.token.weight), id(tied.hidden.weight)}
+    assert any(p is tied.place for p in other["params"])
+    plain = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3))
+    hidden, other = mulo_groups(plain)
+    assert [tuple(p.shape) for p in hidden["params"]] == [(3, 8)]
+
+
+def test_mulo_weights_say_their_base_width():
+    w = SmallFCWeights.random(0)
+    marked = SmallFCWeights.from_state(w.to_state()[0], {**w.to_state()[1], "hidden_lr_mult": 16.0})
+    assert marked.to("cpu", torch.float64).hidden_lr_mult == 16.0 == marked.to_state()[1]["hidden_lr_mult"]
+    g, moved = torch.randn(4, 32), {}
+    for name, weights, options in (("marked", marked, {}), ("by hand", w, {"hidden_lr_mult": 16.0}), ("one", w, {})):
+        p = torch.nn.Parameter(torch.zeros(4, 32))
+        p.grad = g.clone()
+        MuLO([p], weights=weights, decay_offsets=None, backend="reference", **options).step()
+        moved[name] = p.detach()
+    assert torch.equal(moved["marked"], moved["by hand"]) and torch.allclose(moved["marked"], 16 * moved["one"])
+    by_rule = {}
+    for role, weights in itertools.product(("hidden", "embedding", "other"), (marked, w)):
+        p = torch.nn.Parameter(torch.zeros(4, 32))
+        optimizer = MuLO([{"params": [p], "role": role}], weights=weights, decay_offsets=None)
+        by_rule[role, weights is marked] = optimizer.step_scale(
+            p, optimizer.param_groups[0], optimizer._group_values[0]
+        )
+    assert list(by_rule.values()) == [0.5, 1 / 32, 0.5, 1.0, 1.0, 1.0]
+    with pytest.raises(ValueError, match=r"trained for MuLO.*use lopt\.MuLO"):
+        SmallFCLOpt([p], weights=marked)
 
 
 def test_mulo_needs_no_lr_and_no_mup():

@@ -2,7 +2,9 @@
 
 `held_out` is what results are reported on; `validation` is what snapshots and meta-seeds are chosen by. Both were drawn once
 by `python -m lopt.metatrain.frozen`, from the families' odds of that day, in fixed numbers of each family; their data and
-starts come from seeds that no lane uses. A test holds the file to its checksum.
+starts come from seeds that no lane uses. `wide` joins the validation: networks wider than any that is trained on, written down
+by hand after a snapshot had been chosen that was better on all small tasks and lost on a wide one. A test holds the file to
+its checksum.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ import sys
 from pathlib import Path
 
 from .tasks import FAMILIES, Task, task_from_json
+from .tasks.conv import ConvTask
+from .tasks.mlp import MLPTask
+from .tasks.transformer import TransformerTask
 
 FILE = Path(__file__).with_name("frozen_tasks.json")
 COUNTS = {
@@ -20,9 +25,16 @@ COUNTS = {
     "validation": {"mlp": 6, "conv": 3, "transformer": 3},
 }
 
+WIDE: list[Task] = [
+    MLPTask(batch=32, inputs=24, width=128, depth=2, outputs=10, activation="gelu", source="digits"),
+    ConvTask(batch=16, width=24, classes=8, activation="relu", source="templates", noise=1.0),
+    TransformerTask(batch=8, width=64, heads=4, expand=4, vocab=24, context=24, source="words", init=0.1, embed=0.07, tied=True),
+    TransformerTask(batch=8, width=64, heads=2, expand=2, vocab=20, context=16, source="markov"),
+]  # fmt: skip
+
 
 def frozen(split: str) -> list[Task]:
-    """The tasks of "held_out" or "validation"."""
+    """The tasks of "held_out", "validation" or "wide"."""
     there = json.loads(FILE.read_text())
     if split not in there:
         raise ValueError(f"unknown split {split!r} of frozen tasks; allowed: {', '.join(there)}")
@@ -35,7 +47,7 @@ def drawn() -> dict[str, list[dict[str, object]]]:
     for split, counts in COUNTS.items():
         rng = random.Random(f"frozen {split}")
         out[split] = [FAMILIES[name].draw(rng).as_json() for name, count in counts.items() for _ in range(count)]
-    return out
+    return {**out, "wide": [task.as_json() for task in WIDE]}
 
 
 if __name__ == "__main__":

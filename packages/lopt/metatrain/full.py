@@ -28,7 +28,9 @@ def weights_of(theta: Tensor, hidden: tuple[int, ...]) -> tuple[MLP, Decays]:
     return MLP(tuple(w[0] for w in weights), tuple(b[0] for b in biases)), decays
 
 
-def step(rows: Tensor, g: Tensor, state: State, mlp: MLP, decays: Decays, layout: Layout) -> tuple[Tensor, State]:
+def step(
+    rows: Tensor, g: Tensor, state: State, mlp: MLP, decays: Decays, layout: Layout, lr: Tensor | float = 1.0
+) -> tuple[Tensor, State]:
     """One step of every particle, (n, size) and its state after it; pure, all particles with the same meta-weights."""
     n, blend = len(rows), torch.lerp
     square = g * g
@@ -50,7 +52,7 @@ def step(rows: Tensor, g: Tensor, state: State, mlp: MLP, decays: Decays, layout
     for i in range(1, last + 1):
         hidden = torch.addmm(mlp.biases[i][:, None], mlp.weights[i], hidden.relu())
     direction, magnitude = hidden.unflatten(1, (n, -1))
-    return rows - STEP_MULT * direction * torch.exp(EXP_MULT * magnitude), after
+    return rows - (STEP_MULT * lr) * direction * torch.exp(EXP_MULT * magnitude), after
 
 
 def channels(rows: Tensor, g: Tensor, a: State, layout: Layout) -> Tensor:
@@ -77,7 +79,7 @@ def channels(rows: Tensor, g: Tensor, a: State, layout: Layout) -> Tensor:
 
 def unroll(
     theta: Tensor, rows: Tensor, state: State, instances: Instances, batches: Sequence[Sequence[Tensor]],
-    hidden: tuple[int, ...] = (32, 32),
+    hidden: tuple[int, ...] = (32, 32), lr: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor, State]:  # fmt: skip
     """(losses (steps, n) before each step, rows, state after the last); all differentiable in theta."""
     mlp, decays = weights_of(theta, hidden)
@@ -87,7 +89,7 @@ def unroll(
         loss = instances.losses(rows, batch)
         (g,) = torch.autograd.grad(loss.sum(), rows, create_graph=True)
         losses.append(loss)
-        rows, state = step(rows, g, state, mlp, decays, instances.layout)
+        rows, state = step(rows, g, state, mlp, decays, instances.layout, lr)
     return torch.stack(losses), rows, state
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..optim.mulo import fan_in
 from .layout import Layout
 from .tasks import Data, Task
 
@@ -37,6 +38,12 @@ class Instances:
                 self.data[key] = x.new_empty(self.n, *x.shape[1:])
             self.data[key][which] = x
         self.multiplier[which], self.origin[which] = multiplier, start
+
+    def step_scale(self, hidden_lr_mult: float | None) -> Tensor:
+        """(size,) what steps are multiplied by: 1, or MuLO's hidden_lr_mult / fan_in where `Task.hidden` says so."""
+        rows = zip(self.task.shapes, self.task.hidden, strict=True)
+        scaled = [hidden_lr_mult / fan_in(shape) if hidden_lr_mult and hidden else 1.0 for shape, hidden in rows]
+        return self.layout.spread(scaled)
 
     def next_batch(self, generator: torch.Generator) -> tuple[Tensor, ...]:
         """One inner step's examples of every instance."""

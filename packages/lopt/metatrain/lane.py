@@ -49,6 +49,7 @@ class Unroll:
     least_pairs: int = 2
     most_pairs: int = 24
     hidden: tuple[int, ...] = (32, 32)
+    hidden_lr_mult: float | None = None  # MuLO's steps, see `lopt.optim.mulo`; None: small_fc's
 
     def __post_init__(self) -> None:
         if self.method not in (*METHODS, "full"):
@@ -58,6 +59,8 @@ class Unroll:
                 f"horizons from {self.shortest} to {self.longest} steps in truncations of {self.truncation}: "
                 "each must be at least one step, and the longest not below the shortest"
             )
+        if self.hidden_lr_mult is not None and not self.hidden_lr_mult > 0:
+            raise ValueError(f"hidden_lr_mult={self.hidden_lr_mult}: a positive number, or null for small_fc's steps")
         if not 0 <= self.late <= 1:
             raise ValueError(f"late={self.late}: the weight of late losses is between 0 and 1")
 
@@ -88,6 +91,7 @@ class Lane:
         self.pairs = None if self.copies == 1 else Pairs(unroll.method, n, size, unroll.sigma)
         self.rows = self.instances.origin.repeat(self.copies, 1)
         self.state = batched.initial_state(self.layout, self.copies * n)
+        self.lr = self.instances.step_scale(unroll.hidden_lr_mult)
         self.first = torch.ones(n)  # L0
         self.age = 0  # inner steps of the lane; particles that blew up are younger
         self.scratch = batched.Scratch(self.copies * n, self.layout, unroll.hidden)
@@ -122,7 +126,7 @@ class Lane:
             total += own * late_weight(t, self.horizon, self.unroll.late).repeat(2)
             plain += own.mean().item()
             blown |= ~(losses < BLOWN_UP * self.first.repeat(2)) | ~torch.isfinite(gradient).all(1)
-            batched.step_(self.rows, gradient.nan_to_num(0, 0, 0), self.state, meta, self.layout, self.scratch)
+            batched.step_(self.rows, gradient.nan_to_num(0, 0, 0), self.state, meta, self.layout, self.scratch, self.lr)
         return pairs.gradient(total / steps), plain / steps, blown[:n] | blown[n:]
 
     def _differentiate(self, theta: Tensor) -> tuple[Tensor, float, Tensor]:
@@ -133,7 +137,9 @@ class Lane:
         leaf = theta.detach().requires_grad_()
         batches = [self.instances.next_batch(self.generator) for _ in range(self.unroll.truncation)]
         t = self.state.t + torch.arange(len(batches))[:, None]  # (steps, n)
-        losses, rows, state = full.unroll(leaf, self.rows, self.state, self.instances, batches, self.unroll.hidden)
+        losses, rows, state = full.unroll(
+            leaf, self.rows, self.state, self.instances, batches, self.unroll.hidden, self.lr
+        )
         self.first = torch.where(self.state.t == 0, losses[0].detach(), self.first)
         own = meta_loss(losses, self.first)
         fine = (losses < BLOWN_UP * self.first).all(0) & torch.isfinite(rows).all(1)

@@ -79,6 +79,10 @@ class Layout:
         """(size,) which tensor, in the task's order, an element belongs to."""
         return torch.cat([torch.full((piece.stop - piece.start,), piece.index) for piece in self.pieces])
 
+    def spread(self, factors: Sequence[float]) -> Tensor:
+        """(size,) a number for each tensor, in the task's order, to all of its elements."""
+        return torch.tensor(factors, dtype=torch.float32)[self.owner]
+
     def pack(self, tensors: Sequence[Tensor]) -> Tensor:
         """Tensors (n, *shape) in the task's order -> (n, size)."""
         return torch.cat([tensors[piece.index].reshape(len(tensors[0]), -1) for piece in self.pieces], 1)

@@ -47,8 +47,8 @@ def flatten(weights: SmallFCWeights) -> Tensor:
     return torch.cat([*pieces, weights.momentum_offsets, weights.rms_offsets, weights.adafactor_offsets]).float()
 
 
-def unflatten(theta: Tensor, hidden: tuple[int, ...] = (32, 32)) -> SmallFCWeights:
-    """The inverse of `flatten`.
+def unflatten(theta: Tensor, hidden: tuple[int, ...] = (32, 32), hidden_lr_mult: float | None = None) -> SmallFCWeights:
+    """The inverse of `flatten`; `hidden_lr_mult` is what MuLO's are trained with.
 
     Raises:
         ValueError: the length is another network's.
@@ -60,4 +60,4 @@ def unflatten(theta: Tensor, hidden: tuple[int, ...] = (32, 32)) -> SmallFCWeigh
     weights, biases, offsets = split(theta[None], hidden)
     mlp = MLP(tuple(w[0].clone() for w in weights), tuple(b[0].clone() for b in biases))
     o = offsets[0].clone()
-    return SmallFCWeights(mlp, o[:3], o[3:4], o[4:])
+    return SmallFCWeights(mlp, o[:3], o[3:4], o[4:], hidden_lr_mult)

@@ -1,6 +1,8 @@
 """Meta-weights as they are packaged: the three files of `save_pretrained`, a model card, and a checksum.
 
-python -m lopt.metatrain.package SNAPSHOT FOLDER
+    python -m lopt.metatrain.package SNAPSHOT FOLDER
+
+The run's checkpoint, a floor above its snapshots, says whether they are MuLO's.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..step.reference import scale_outputs
-from .checkpoint import load, write
+from .checkpoint import CHECKPOINT, load, write
 from .meta_weights import unflatten
 
 SUMS = "SHA256SUMS"
@@ -19,7 +21,8 @@ SUMS = "SHA256SUMS"
 
 def package(snapshot: Path, folder: Path, scale: float = 1.0) -> Path:
     """A snapshot of a meta-training as a folder that `weights=` takes; a model card that is there is kept."""
-    weights = unflatten(load(snapshot))
+    unroll = load(snapshot.parents[1] / CHECKPOINT)["settings"]["unroll"]
+    weights = unflatten(load(snapshot), hidden_lr_mult=unroll.get("hidden_lr_mult"))
     weights = replace(weights, mlp=scale_outputs(weights.mlp, (scale, 1.0)))
     card = folder / "README.md"
     kept = card.read_bytes() if card.exists() else None

@@ -2,8 +2,8 @@
 
     python -m lopt.metatrain.select RUN [RUN ...]
 
-A score is the mean over tasks and the four measures (final and mean loss at 200 and at 1,000 steps) of log(loss / first loss +
-FLOOR): lower is better. All snapshots run side by side on the same data.
+A score is the mean over tasks and the four measures (final and mean loss at 200 and at 1,000 steps; at 200 and 500 on the wide
+tasks) of log(loss / first loss + FLOOR): lower is better. All snapshots of a run go side by side on the same data.
 """
 
 from __future__ import annotations
@@ -15,42 +15,51 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .checkpoint import SNAPSHOTS, load
+from .checkpoint import CHECKPOINT, SNAPSHOTS, load
 from .evaluate import curves, learned, measures
 from .frozen import frozen
 from .lane import FLOOR
 from .tasks import Task
 
-HORIZONS = (200, 1000)
+HORIZONS = {"validation": (200, 1000), "wide": (200, 500)}
 
 
-def scores(thetas: Tensor, tasks: Sequence[Task], horizons: Sequence[int] = HORIZONS, seeds: int = 1) -> Tensor:
+def scores(
+    thetas: Tensor, tasks: Sequence[Task], horizons: Sequence[int] = HORIZONS["validation"], seeds: int = 1,
+    hidden_lr_mult: float | None = None,
+) -> Tensor:  # fmt: skip
     """(k, tasks) of meta-weights (k, D)."""
     rows = []
     for number, task in enumerate(tasks):
-        found = curves(task, number, seeds, len(thetas), max(horizons), learned(thetas))
+        make = learned(thetas, hidden_lr_mult=hidden_lr_mult)
+        found = curves(task, number, seeds, len(thetas), max(horizons), make)
         first = found[:, :, 0].mean().item()
         each = [torch.tensor(list(measures(curve, horizons).values())) for curve in found]
         rows.append(torch.stack([torch.log(x / first + FLOOR).mean() for x in each]))
     return torch.stack(rows, 1)
 
 
-def snapshots(runs: Sequence[Path]) -> tuple[list[Path], Tensor]:
-    """Every snapshot of the runs, and their meta-weights (k, D)."""
-    files = [file for run in runs for file in sorted((Path(run) / SNAPSHOTS).glob("*.pt"))]
+def snapshots(run: Path) -> tuple[list[Path], Tensor, float | None]:
+    """Every snapshot of a run, their meta-weights (k, D), and the `hidden_lr_mult` that they were trained with."""
+    files = sorted((Path(run) / SNAPSHOTS).glob("*.pt"))
     if not files:
-        raise ValueError(f"no snapshots in {', '.join(map(str, runs))}")
-    return files, torch.stack([load(file) for file in files])
+        raise ValueError(f"no snapshots in {run}")
+    unroll = load(Path(run) / CHECKPOINT)["settings"]["unroll"]
+    return files, torch.stack([load(file) for file in files]), unroll.get("hidden_lr_mult")
 
 
-def select(runs: Sequence[Path], seeds: int = 1) -> list[tuple[Path, float]]:
-    """Snapshots with their scores on the validation tasks, the best first."""
-    files, thetas = snapshots(runs)
-    found = scores(thetas, frozen("validation"), seeds=seeds).mean(1).tolist()
-    return sorted(zip(files, found, strict=True), key=lambda pair: pair[1])
+def select(runs: Sequence[Path], seeds: int = 1) -> list[tuple[Path, dict[str, float]]]:
+    """Snapshots with their mean scores on the splits of the validation and over all of its tasks, the best first."""
+    out = []
+    for run in runs:
+        files, thetas, mult = snapshots(run)
+        split = {name: scores(thetas, frozen(name), h, seeds, mult) for name, h in HORIZONS.items()}
+        means = {**{name: x.mean(1) for name, x in split.items()}, "all": torch.cat(list(split.values()), 1).mean(1)}
+        out += [(file, {name: x[i].item() for name, x in means.items()}) for i, file in enumerate(files)]
+    return sorted(out, key=lambda pair: pair[1]["all"])
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for file, score in select([Path(name) for name in sys.argv[1:]]):
-        sys.stdout.write(f"{score:.4f}  {file}\n")
+    for file, means in select([Path(name) for name in sys.argv[1:]]):
+        sys.stdout.write("  ".join(f"{name} {x:.4f}" for name, x in means.items()) + f"  {file}\n")

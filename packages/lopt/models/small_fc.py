@@ -30,12 +30,13 @@ NAMED_OFFSETS = {"mulo": MULO_OFFSETS, "zero": ZERO_OFFSETS}
 
 @dataclass(frozen=True)
 class SmallFCWeights(MetaWeights):
-    """What small_fc_lopt was meta-trained to be."""
+    """What small_fc_lopt, or MuLO, was meta-trained to be."""
 
     mlp: MLP  # (39, 32, 32, 2) as published; any hidden widths work
     momentum_offsets: Tensor  # (3,)
     rms_offsets: Tensor  # (1,)
     adafactor_offsets: Tensor  # (3,)
+    hidden_lr_mult: float | None = None  # MuLO's numerator of 1 / fan_in that these were trained with; None: not said
 
     kind: ClassVar[str] = "small_fc"
     inputs: ClassVar[int] = 39
@@ -59,8 +60,10 @@ class SmallFCWeights(MetaWeights):
         return self.mlp.weights[0]
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> SmallFCWeights:
-        offsets = (x.to(device) for x in (self.momentum_offsets, self.rms_offsets, self.adafactor_offsets))
-        return SmallFCWeights(self.mlp.to(device, dtype), *offsets)
+        momentum, rms, adafactor = (
+            x.to(device) for x in (self.momentum_offsets, self.rms_offsets, self.adafactor_offsets)
+        )
+        return SmallFCWeights(self.mlp.to(device, dtype), momentum, rms, adafactor, self.hidden_lr_mult)
 
     @classmethod
     def random(cls, seed: int, hidden: tuple[int, ...] = (32, 32)) -> SmallFCWeights:
@@ -84,6 +87,8 @@ class SmallFCWeights(MetaWeights):
                 "adafactor": self.adafactor_offsets.tolist(),
             },
         }
+        if self.hidden_lr_mult is not None:
+            config["hidden_lr_mult"] = self.hidden_lr_mult
         return tensors, config
 
     @classmethod
@@ -95,7 +100,7 @@ class SmallFCWeights(MetaWeights):
         if layers < 2 or wanted != set(tensors):
             raise ValueError(f"no small_fc network: its tensors are {sorted(tensors)[:6]}, wanted {sorted(wanted)[:6]}")
         mlp = MLP(tuple(tensors[f"{n}.weight"] for n in names), tuple(tensors[f"{n}.bias"] for n in names))
-        return SmallFCWeights(mlp, *_offset_tensors(config.get("decay_offsets")))
+        return SmallFCWeights(mlp, *_offset_tensors(config.get("decay_offsets")), config.get("hidden_lr_mult"))
 
 
 def _layer_names(layers: int) -> list[str]:

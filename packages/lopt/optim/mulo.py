@@ -4,7 +4,12 @@ Therien et al., arXiv 2406.00153; MuAdafacMLPLOpt of bentherien/mu_learned_optim
 
     p <- p - lr s step,    s = hidden_lr_mult / fan_in for hidden weight matrices, 1 for everything else,
 
-and the output layer is multiplied by output_mult / fan_in in the forward pass (`MuReadout`).
+and the output layer is multiplied by output_mult / fan_in in the forward pass (`MuReadout`). An ordinary output layer is not,
+so its steps must shrink instead: s = hidden_lr_mult / fan_in there too (Yang et al., Tensor Programs V, the equivalent forms
+of Table 8), and in an output layer that is tied to an embedding. Embeddings by themselves have s = 1 in this parametrisation,
+which begins them with elements of order one. Ordinary models begin them small (GPT-2: 0.02), and steps of s = 1 then let a table
+of positions, whose gradient is mostly noise, outgrow what it is added to; so meta-weights that say their hidden_lr_mult, the
+packaged ones, are trained with hidden_lr_mult / width in embeddings as well.
 
 The trap. s = 1 / fan_in means base width ONE: that is what the published weights were meta-trained with. mup computes
 width / base width instead; its examples get base width one through `override_base_dim=1`, which exists in a fork only. With
@@ -24,16 +29,18 @@ from torch import Tensor, nn
 from ..models.small_fc import SmallFCWeights
 from .small_fc import SmallFCLOpt
 
-ROLES = ("hidden", "other", "infshape")
+ROLES = ("hidden", "embedding", "other", "infshape")
 
 
 class MuLO(SmallFCLOpt):
     """As `SmallFCLOpt`, with steps scaled by width.
 
-    role: "hidden": tensors of two and more dimensions are hidden weights; "other": s = 1 (input and output layers,
-        embeddings); "infshape": as mup's `set_base_shapes` says, s = 1 / width_mult where two dimensions are infinite.
-        Per group: `mulo_groups(model)` makes the groups. Vectors and scalars always have s = 1.
-    hidden_lr_mult: numerator of s. Weight decay uses the scaled learning rate too.
+    role: "hidden": tensors of two and more dimensions are hidden weights; "embedding": s = 1, unless the meta-weights were
+        trained with another rule (see the module); "other": s = 1 (the input layer, a `MuReadout`); "infshape": as mup's
+        `set_base_shapes` says, s = 1 / width_mult where two dimensions are infinite. Per group: `mulo_groups(model)` makes
+        the groups. Vectors and scalars always have s = 1.
+    hidden_lr_mult: numerator of s; None: the one that the meta-weights say they were trained with, 1 where they say none
+        (the published ones). Weight decay uses the scaled learning rate too.
 
     The reference passes gradients through nan_to_num: nonfinite="propagate" does that.
     """
@@ -41,6 +48,7 @@ class MuLO(SmallFCLOpt):
     group_options = ("weights", "layout", "role")
     replaces_nan = True
     packaged = None  # small_fc's were meta-trained for other step sizes
+    scales_hidden = True
 
     def __init__(
         self,
@@ -49,7 +57,7 @@ class MuLO(SmallFCLOpt):
         weights: str | Path | SmallFCWeights | None = None,
         *,
         role: str = "hidden",
-        hidden_lr_mult: float = 1.0,
+        hidden_lr_mult: float | None = None,
         decay_offsets: Any = "mulo",
         **more: Any,
     ) -> None:
@@ -65,9 +73,12 @@ class MuLO(SmallFCLOpt):
     def step_scale(self, p: Tensor, group: Mapping[str, Any], values: Mapping[str, Any]) -> float:
         if values["role"] == "infshape":
             return 1.0 / mup_width_mult(p)
-        if values["role"] == "other" or p.ndim < 2:
+        trained_with = values["weights"].hidden_lr_mult
+        fixed = values["role"] == "other" or (values["role"] == "embedding" and trained_with is None)
+        if fixed or p.ndim < 2:
             return 1.0
-        return float(group["hidden_lr_mult"]) / fan_in(p.shape, values["layout"])
+        mult = group["hidden_lr_mult"] if group["hidden_lr_mult"] is not None else trained_with
+        return float(1.0 if mult is None else mult) / fan_in(p.shape, values["layout"])
 
 
 def fan_in(shape: tuple[int, ...], layout: str = "torch") -> int:
@@ -91,10 +102,12 @@ def mup_width_mult(p: Tensor) -> float:
 def mulo_groups(
     model: nn.Module, inputs: Collection[str] | None = None, outputs: Collection[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Two param groups, hidden matrices and all else.
+    """Param groups: hidden matrices, embeddings if there are any, and all else.
 
-    inputs, outputs: names of modules that read data and that write predictions. By default: every embedding, and the
-    first and the last of the model's other weight matrices in the order in which they were registered.
+    inputs, outputs: names of modules that read data and that write predictions. By default: the first of the model's weight
+    matrices that are no embeddings, in the order in which they were registered, and its last one. Outputs count as hidden
+    unless they are a `MuReadout`; so does an embedding that is an output too, which must be named if the model uses its
+    weight without a module.
     """
     matrices = [n for n, m in model.named_modules() if getattr(m, "weight", None) is not None and m.weight.ndim >= 2]
     embeddings = [n for n in matrices if isinstance(model.get_submodule(n), (nn.Embedding, nn.EmbeddingBag))]
@@ -102,11 +115,17 @@ def mulo_groups(
     unknown = [n for n in (*(inputs or ()), *(outputs or ())) if n not in matrices]
     if unknown:
         raise ValueError(f"no weight matrix in {', '.join(unknown)}; the model has {', '.join(matrices)}")
-    ends = {*embeddings, *(others[:1] if inputs is None else inputs), *(others[-1:] if outputs is None else outputs)}
-    fixed = {id(model.get_submodule(n).weight) for n in ends}
-    hidden = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in fixed]
-    rest = [p for p in model.parameters() if p.ndim < 2 or id(p) in fixed]
-    return [{"params": hidden, "role": "hidden"}, {"params": rest, "role": "other"}]
+    weight = lambda name: id(model.get_submodule(name).weight)  # noqa: E731
+    writers = list(others[-1:] if outputs is None else outputs)
+    plain = {weight(n) for n in writers if not isinstance(model.get_submodule(n), MuReadout)}
+    ends = {weight(n) for n in (*(others[:1] if inputs is None else inputs), *writers)} - plain
+    tables = {weight(n) for n in embeddings} - plain - ends
+    # A bare parameter of several dimensions (a table of positions, a class token) belongs to all else.
+    hidden = {id(p) for n, p in model.named_parameters() if p.ndim >= 2 and n.endswith("weight")} - ends - tables
+    groups: dict[str, list[nn.Parameter]] = {"hidden": [], "embedding": [], "other": []}
+    for p in model.parameters():
+        groups["hidden" if id(p) in hidden else "embedding" if id(p) in tables else "other"].append(p)
+    return [{"params": found, "role": role} for role, found in groups.items() if found or role != "embedding"]
 
 
 class MuReadout(nn.Linear):

@@ -105,6 +105,7 @@ class SmallFCLOpt(LearnedOptimizer):
     """
 
     packaged: str | None = "small_fc"  # what weights=None means; None: they must be named
+    scales_hidden = False  # whether hidden matrices step as far as their fan-in allows: MuLO
 
     def __init__(
         self,
@@ -136,7 +137,13 @@ class SmallFCLOpt(LearnedOptimizer):
     def prepare_group(self, values: dict[str, Any]) -> dict[str, Any]:
         factored_axes((1, 1), values["layout"])
         spec = self.packaged if values["weights"] is None else values["weights"]
-        return {**values, "weights": self.load_once(SmallFCWeights, spec, decay_offsets=self.options["decay_offsets"])}
+        weights = self.load_once(SmallFCWeights, spec, decay_offsets=self.options["decay_offsets"])
+        if weights.hidden_lr_mult is not None and not self.scales_hidden:
+            raise ValueError(
+                f"{type(self).__name__} got meta-weights that were trained for MuLO (hidden_lr_mult={weights.hidden_lr_mult}): "
+                "its steps would be of the wrong size; use lopt.MuLO"
+            )
+        return {**values, "weights": weights}
 
     def init_state(self, p: Tensor, group: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         axes = factored_axes(p.shape, values["layout"])

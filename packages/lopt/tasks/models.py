@@ -89,6 +89,8 @@ def size_named(name: str, sizes: dict[str, Size], what: str) -> Size:
 class GPT(nn.Module):
     """GPT-2: learned positions, pre-norm blocks, output layer tied to the embedding. (batch, time) -> (batch, time, vocab)."""
 
+    outputs = ("token",)  # modules whose weights write predictions, where registration does not show it
+
     def __init__(self, size: Size, vocab: int, context: int, checkpointing: bool = False) -> None:
         super().__init__()
         self.checkpointing = checkpointing

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from lopt.features import factored_axes, init_accumulators
 from lopt.metatrain import batched, full
+from lopt.metatrain.inner import Instances
 from lopt.metatrain.layout import Layout
 from lopt.metatrain.meta_weights import flatten, like_adam, unflatten
+from lopt.metatrain.tasks import MLPTask, Task, TransformerTask
 from lopt.models import SmallFCWeights
+from lopt.optim.mulo import MuLO
 from lopt.optim.small_fc import SmallFCLOpt, small_fc_step
 
 SHAPES = ((5, 7), (5,), (4, 4), (), (1, 1), (3,), (2, 3, 3, 3), (1,))
@@ -80,6 +84,30 @@ def test_the_optimizer_class_takes_the_same_steps() -> None:
     moved = (rows - start).abs().max()
     for p, own in zip(params, layout.unpack(rows), strict=True):
         assert (p.detach() - own[0]).abs().max() < 1e-4 * moved
+
+
+@pytest.mark.parametrize("task", [TransformerTask(width=8, tied=True), TransformerTask(width=8), MLPTask(width=6)])
+def test_mulo_takes_the_same_steps(task: Task) -> None:
+    # Steps of hidden matrices are multiplied by 16 / fan_in, here by the task's word, there by the groups'.
+    theta, generator = random_theta(1)[0], torch.Generator().manual_seed(3)
+    instances = Instances(task, 1, generator)
+    layout, start = instances.layout, instances.origin
+    params = [torch.nn.Parameter(x[0].clone()) for x in layout.unpack(start)]
+    roles = {True: "hidden", False: "other"}
+    groups = [{"params": [p], "role": roles[h]} for p, h in zip(params, task.hidden, strict=True)]
+    optimizer = MuLO(groups, weights=unflatten(theta, hidden_lr_mult=16.0), backend="reference")
+    mlp, decays = full.weights_of(theta, (32, 32))
+    rows, state, lr = start, batched.initial_state(layout, 1), instances.step_scale(16.0)
+    for _ in range(4):
+        g = torch.randn(1, layout.size, generator=generator)
+        for p, own in zip(params, layout.unpack(g), strict=True):
+            p.grad = own[0].clone()
+        optimizer.step()
+        rows, state = full.step(rows, g, state, mlp, decays, layout, lr)
+    plain = [p for p, h in zip(params, task.hidden, strict=True) if not h]
+    assert len(plain) < len(params) and instances.step_scale(None).eq(1).all()
+    for p, own in zip(params, layout.unpack(rows), strict=True):
+        assert (p.detach() - own[0]).abs().max() < 1e-4 * (rows - start).abs().max()
 
 
 def test_layouts_are_undone() -> None:

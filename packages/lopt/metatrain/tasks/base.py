@@ -53,6 +53,12 @@ class Task:
         """Of one network's tensors."""
         raise NotImplementedError
 
+    @property
+    def hidden(self) -> tuple[bool, ...]:
+        """Whether MuLO scales a tensor's steps by its fan-in: matrices, but the first, which reads the data."""
+        first = next(i for i, shape in enumerate(self.shapes) if len(shape) > 1)
+        return tuple(len(shape) > 1 and i != first for i, shape in enumerate(self.shapes))
+
     def start(self, n: int, generator: torch.Generator) -> list[Tensor]:
         """Initial tensors of n networks, (n, *shape) each."""
         raise NotImplementedError

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from . import data as made
 from .base import Data, Task, cross_entropy, dense, disguise
 
-ROWS, LENGTH = 48, 96  # of generated text, per instance
+LENGTH = 96  # characters of a row of generated text
 
 
 def attention(x: Tensor, qkv: Tensor, out: Tensor, heads: int) -> Tensor:
@@ -38,40 +38,49 @@ class TransformerTask(Task):
     context: int = 12
     source: str = "markov"  # or "words"
     init: float = 1.0  # initial matrices are multiplied by it; GPT-2's are about a tenth to a fifth of these
+    embed: float = 1.0  # initial embeddings are multiplied by it
+    tied: bool = False  # the output layer is the embedding of characters
+    rows: int = 48  # of text: a few are learned by heart, a thousand are a stream whose gradients stay noisy
 
     family: ClassVar[str] = "transformer"
 
     @classmethod
     def draw(cls, rng: random.Random) -> Task:
-        wide = rng.random() < 0.12
+        width = rng.choices((8, 12, 16, 24, 32, 48), (4, 4, 4, 2, 1, 1))[0]
+        tied = rng.random() < 0.4
         return cls(
-            batch=8, width=32 if wide else rng.choice((8, 12, 16)), depth=1 if wide else rng.choice((1, 1, 2)),
-            heads=rng.choice((1, 2, 4)), expand=rng.choice((2, 4)), vocab=rng.choice((8, 12, 20)),
-            context=rng.choice((8, 12, 16)), source=rng.choice(("markov", "words")),
-            init=rng.choice((0.1, 0.25, 0.5, 1.0)), **disguise(rng))  # fmt: skip
+            batch=rng.choice((8, 8, 16)), width=width, depth=rng.choice((1, 1, 2)),
+            heads=rng.choice((1, 2, 4)), expand=rng.choice((2, 4)), vocab=rng.choice((8, 12, 20, 32)),
+            context=rng.choice((8, 12, 16, 24)), source=rng.choice(("markov", "words")), tied=tied, rows=rng.choice((48, 1000)),
+            init=rng.choice((0.1, 0.25, 0.5, 1.0)), embed=rng.choice((0.07, 0.3, 1.0)), **disguise(rng))  # fmt: skip
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         d, e = self.width, self.expand * self.width
         block = ((d,), (d,), (3 * d, d), (d, d), (d,), (d,), (e, d), (e,), (d, e), (d,))
-        return (self.vocab, d), (self.context, d), *block * self.depth, (d,), (d,), (self.vocab, d)
+        head = () if self.tied else ((self.vocab, d),)
+        return (self.vocab, d), (self.context, d), *block * self.depth, (d,), (d,), *head
+
+    @property
+    def hidden(self) -> tuple[bool, ...]:
+        return tuple(len(shape) > 1 for shape in self.shapes)  # embeddings too: `lopt.optim.mulo` says why
 
     def start(self, n: int, generator: torch.Generator) -> list[Tensor]:
         d, e = self.width, self.expand * self.width
         one, zero = torch.ones(n, d), torch.zeros(n, d)
         tensors = [
-            0.3 * torch.randn(n, self.vocab, d, generator=generator),
-            0.1 * torch.randn(n, self.context, d, generator=generator),
+            0.3 * self.embed * torch.randn(n, self.vocab, d, generator=generator),
+            0.1 * self.embed * torch.randn(n, self.context, d, generator=generator),
         ]
         for _ in range(self.depth):
             tensors += [one, zero, dense(n, 3 * d, d, generator), dense(n, d, d, generator, 0.5)]
             tensors += [one, zero, dense(n, e, d, generator), torch.zeros(n, e), dense(n, d, e, generator, 0.5), zero]
-        tensors += [one, zero, dense(n, self.vocab, d, generator, 0.5)]
-        return [self.init * x if x.ndim > 2 else x for x in tensors]
+        tensors += [one, zero] if self.tied else [one, zero, dense(n, self.vocab, d, generator, 0.5)]
+        return [self.init * x if x.ndim > 2 and i > 1 else x for i, x in enumerate(tensors)]
 
     def data(self, n: int, generator: torch.Generator) -> Data:
         make = made.markov_text if self.source == "markov" else made.word_text
-        return {"text": make(n, self.vocab, LENGTH, ROWS, generator)}
+        return {"text": make(n, self.vocab, LENGTH, self.rows, generator)}
 
     def next_batch(self, data: Data, generator: torch.Generator) -> tuple[Tensor, ...]:
         text = data["text"]
@@ -83,14 +92,14 @@ class TransformerTask(Task):
 
     def loss(self, tensors: list[Tensor], *batch: Tensor) -> Tensor:
         x, y = batch
-        rest = iter(tensors)
-        x = F.one_hot(x, self.vocab).to(tensors[0].dtype) @ next(rest) + next(
-            rest
-        )  # a product maps, a look-up does not
+        token, place, *others = tensors
+        rest = iter(others)
+        x = F.one_hot(x, self.vocab).to(token.dtype) @ token + place  # a product maps, a look-up does not
         for _ in range(self.depth):
             x = x + attention(
                 F.layer_norm(x, (self.width,), next(rest), next(rest)), next(rest), next(rest), self.heads
             )
             hidden = F.gelu(F.layer_norm(x, (self.width,), next(rest), next(rest)) @ next(rest).mT + next(rest))
             x = x + hidden @ next(rest).mT + next(rest)
-        return cross_entropy(F.layer_norm(x, (self.width,), next(rest), next(rest)) @ next(rest).mT, y)
+        x = F.layer_norm(x, (self.width,), next(rest), next(rest))
+        return cross_entropy(x @ (token if self.tied else next(rest)).mT, y)
