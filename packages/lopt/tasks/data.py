@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..metatrain.tasks import data as made
 
+SYMBOLS = 128  # of made text at most: their chain's table has SYMBOLS^3 numbers, 8 MB
 TOKENS = np.dtype("<u2")  # GPT-2's 50,257 tokens fit in 16 bits
 PICTURES = {".jpg", ".jpeg", ".png", ".webp", ".bmp"}
 CHANNEL_MEAN, CHANNEL_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
@@ -53,10 +54,17 @@ def _draw(n: int, count: int, generator: torch.Generator) -> list[int]:
 
 
 def made_text(vocab: int, context: int, seed: int, length: int = 200_000) -> Text:
-    """Characters of a second-order Markov chain (see `lopt.metatrain.tasks.data`)."""
+    """Characters of a second-order Markov chain (see `lopt.metatrain.tasks.data`).
+
+    The chain's table has a row for each pair of characters, so beyond `SYMBOLS` a character stands for several tokens, of which
+    one is drawn evenly each time.
+    """
     generator = torch.Generator().manual_seed(seed)
-    rows = 256
-    return Text((made.markov_text(1, vocab, length // rows, rows, generator).reshape(-1),), context)
+    rows, symbols = 256, min(vocab, SYMBOLS)
+    text = made.markov_text(1, symbols, length // rows, rows, generator).reshape(-1)
+    if (tokens := vocab // symbols) > 1:
+        text = text * tokens + torch.randint(tokens, text.shape, generator=generator)
+    return Text((text,), context)
 
 
 def token_files(folder: str | Path, context: int, vocab: int, split: str = "train") -> Text:

@@ -48,6 +48,16 @@ def test_sources_give_the_same_batches_for_the_same_seed() -> None:
         assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+def test_made_text_of_a_large_vocabulary_uses_all_of_it_and_fits_in_memory() -> None:
+    """A table of GPT-2's 50,257 characters for every pair of them would be 5e14 bytes."""
+    (row,) = data.made_text(50257, context=8, seed=0).rows
+    assert int(row.min()) >= 0 and 50_000 < int(row.max()) < 50257
+    assert len(torch.unique(torch.as_tensor(row))) > 40_000
+    symbols = torch.as_tensor(row) // (50257 // data.SYMBOLS)
+    following = torch.bincount(symbols[1:] + data.SYMBOLS * symbols[:-1]).float()
+    assert following.max() > 5 * len(row) / data.SYMBOLS**2, "a chain has favourites, even draws have none"
+
+
 def test_unknown_kinds_and_sizes_list_what_there_is() -> None:
     with pytest.raises(ValueError, match="unknown kind of task 'gan'; allowed: gpt, vit"):
         tasks.make_task("gan")
