@@ -19,7 +19,8 @@ class PairwiseRidge:
 
     def __init__(self, table: Table, strength: float) -> None:
         self.unit, self.strength = table.unit, strength
-        self.columns: list[np.ndarray] = []  # kernel of every measurement with all rows, each (n,)
+        self.columns = np.zeros((16, table.size))  # kernel of every measurement with all rows; room for more
+        self.known = 0
 
     def likeness(self, row: int) -> np.ndarray:
         """Kernel between one row and all, (n,)."""
@@ -28,12 +29,17 @@ class PairwiseRidge:
 
     def learn(self, log: Log) -> None:
         """Solve for what was measured, or for the best and the latest of it."""
-        self.columns += [self.likeness(row) for row in log.rows[len(self.columns) :]]
+        for row in log.rows[self.known :]:
+            if self.known == len(self.columns):
+                self.columns = np.concatenate([self.columns, np.zeros_like(self.columns)])
+            self.columns[self.known] = self.likeness(row)
+            self.known += 1
         y = targets(log.costs)
         keep = np.arange(len(y))
+        self.cross = self.columns[: len(y)]  # (m, n)
         if len(y) > RECENT:
             keep = np.union1d(np.argsort(y, kind="stable")[: RECENT // 2], keep[-RECENT // 2 :])
-        self.cross = np.stack([self.columns[k] for k in keep.tolist()])  # (m, n)
+            self.cross = self.columns[keep]
         y = y[keep]
         self.offset, self.sigma = y.mean(), y.std() + 1e-9
         self.inverse = np.linalg.inv(self.cross[:, np.array(log.rows)[keep]] + self.strength * np.eye(len(y)))
