@@ -405,9 +405,8 @@ class Process:
         """L^-1, V, mean and variance from the measurements `seen` (m, f) with targets y (m,)."""
         m = len(y)
         given = self.view.prior[self.active]
-        self.noise = math.exp(self.theta[-1])
-        gram = self._kernel(seen, seen, given, given).astype(float) + (self.noise + 1e-6) * np.eye(m)
-        inverse = np.linalg.inv(np.linalg.cholesky(gram))
+        root, self.noise = factor(self._kernel(seen, seen, given, given).astype(float), math.exp(self.theta[-1]))
+        inverse = np.linalg.inv(root)
         room = min(ACTIVE, m + self.due - len(log.rows)) + 2
         white = inverse @ (y - given @ self.view.slope)
         covariance = self._look_at(seen, given, inverse.T @ white, room, log)
@@ -509,6 +508,15 @@ class Process:
         if self.view is not self.views[place]:
             self.view = self.views[place]
             self.x = self.view.features(self.rows)
+
+
+def factor(gram: np.ndarray, noise: float) -> tuple[np.ndarray, float]:
+    """L with L L' = gram + noise, (m, m), and that noise: ten times as much as long as float32 has left `gram` indefinite."""
+    while True:
+        try:
+            return np.linalg.cholesky(gram + (noise + 1e-6) * np.eye(len(gram))), noise
+        except np.linalg.LinAlgError:
+            noise *= 10.0
 
 
 def start_of(view: View) -> np.ndarray:

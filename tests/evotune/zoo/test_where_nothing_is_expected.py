@@ -84,3 +84,14 @@ def test_an_optimum_that_stands_out_beside_good_ones_is_found_sooner(monkeypatch
         rows = replay(GPGeneral(), spiked, Limits(evaluations=150), 0).rows
         needed.append(int(np.argmax(rows == hidden)) if hidden in rows else 150)
     assert needed[0] < needed[1]
+
+
+def test_rounding_that_makes_the_kernel_indefinite_costs_noise_and_no_run() -> None:
+    """Many measurements side by side: float32 lost the least eigenvalues, and one run of 25 ended with a LinAlgError."""
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((40, 40)))[0]
+    gram = (basis * np.append(np.linspace(1.0, 500.0, 39), -2.4e-4)) @ basis.T
+    root, noise = gp_general.factor(gram, 1e-4)
+    assert noise == pytest.approx(1e-3)
+    np.testing.assert_allclose(root @ root.T, gram + (noise + 1e-6) * np.eye(40), atol=1e-9)
+    assert gp_general.factor(gram + np.eye(40), 1e-4)[1] == 1e-4
