@@ -1,18 +1,24 @@
 """Parameter-steps a second of meta-training on one core, in CPU time, in one interleaved run.
 
-    python benchmarks/meta/throughput.py > benchmarks/meta/throughput.json
+    python benchmarks/meta/throughput.py [--jax PYTHON SOURCE] [--out benchmarks/meta/throughput.json]
 
 The update alone, batched here and mapped by `torch.func.vmap` over `small_fc_step` (the simple way); and whole truncations
-of a lane: task gradients, update, bookkeeping.
+of a lane: task gradients, update, bookkeeping. With `--jax`, the JAX reference package takes its turns in the same rounds, in a
+process of its own: PYTHON is an interpreter that has jax, flax, dm-haiku, gin-config, chex, absl-py and optax, SOURCE a
+checkout of google/learned_optimization. Its truncation gets batches that were made beforehand and a plain loss; ours draws
+them, and has the reparametrisation, the meta-loss and the guard against losses that blow up in it.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import functools
 import statistics
-import sys
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,13 +29,14 @@ from lopt.metatrain.layout import Layout
 from lopt.metatrain.meta_weights import like_adam
 from lopt.metatrain.tasks.mlp import MLPTask
 from lopt.optim.small_fc import small_fc_step
+from metabench.files import write_json
 from metabench.provenance import stamp
 
 SIZES = {
     500: MLPTask(inputs=16, width=18, depth=1, outputs=10),
     2500: MLPTask(inputs=16, width=36, depth=2, outputs=14),
 }
-PARTICLES, ROUNDS = 32, 9
+PARTICLES, TRUNCATION, ROUNDS = 32, 20, 9  # as in jax_reference.py
 
 
 def batched_step(layout: Layout) -> Callable[[], object]:
@@ -63,39 +70,83 @@ def mapped_step(layout: Layout) -> Callable[[], object]:
 
 
 def truncation(size: int) -> tuple[Callable[[], object], int]:
-    lane = Lane(
-        SIZES[size], 10**6, Unroll(method="pes", shortest=10**6, longest=10**6, elements=10**9, most_pairs=16), 0
+    unroll = Unroll(
+        method="pes", truncation=TRUNCATION, shortest=10**6, longest=10**6, elements=10**9, most_pairs=PARTICLES // 2
     )
+    lane = Lane(SIZES[size], 10**6, unroll, 0)
     theta = like_adam(0)
     return lambda: lane.advance(theta), lane.steps
 
 
-def measure(size: int) -> dict[str, float]:
-    """Millions of parameter-steps a second, medians over rounds in which each took its turn."""
+def timed(call: Callable[[], object]) -> float:
+    """CPU seconds of a call."""
+    begin = time.process_time()
+    call()
+    return time.process_time() - begin
+
+
+class Jax:
+    """The reference package in a process of its own, see `jax_reference.py`."""
+
+    def __init__(self, python: str, source: str) -> None:
+        script = str(Path(__file__).with_name("jax_reference.py"))
+        self.process = subprocess.Popen(
+            [python, script, source],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def seconds(self, name: str, size: int) -> float:
+        """CPU seconds of one call there."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{name} {size}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError("the JAX process ended: run benchmarks/meta/jax_reference.py by hand to see why")
+        return float(answer)
+
+
+def measure(size: int, jax: Jax | None) -> dict[str, Any]:
+    """Millions of parameter-steps a second: median and quartiles over rounds in which each took its turn."""
     layout = Layout(SIZES[size].shapes)
     whole, steps = truncation(size)
-    work = {"update, batched": (batched_step(layout), PARTICLES * layout.size),
-            "update, vmap over small_fc_step": (mapped_step(layout), PARTICLES * layout.size),
-            "whole truncation": (whole, steps)}  # fmt: skip
-    times: dict[str, list[float]] = {name: [] for name in work}
+    one = PARTICLES * layout.size
+    work: dict[str, tuple[Callable[[], float], int]] = {
+        "update, batched": (functools.partial(timed, batched_step(layout)), one),
+        "update, vmap over small_fc_step": (functools.partial(timed, mapped_step(layout)), one),
+        "whole truncation": (functools.partial(timed, whole), steps)}  # fmt: skip
+    if jax is not None:
+        work["update, JAX reference"] = (functools.partial(jax.seconds, "update", size), one)
+        work["whole truncation, JAX reference"] = (functools.partial(jax.seconds, "truncation", size), steps)
+    rates: dict[str, list[float]] = {name: [] for name in work}
     for round_ in range(ROUNDS + 1):
-        for name, (call, amount) in work.items():
-            begin = time.process_time()
-            call()
+        for name, (seconds, amount) in work.items():
+            found = amount / seconds() / 1e6
             if round_:
-                times[name].append(amount / (time.process_time() - begin) / 1e6)
-    return {"parameters": layout.size, **{name: round(statistics.median(x), 2) for name, x in times.items()}}
+                rates[name].append(found)
+    quartiles = {name: [round(x, 2) for x in statistics.quantiles(own, n=4)] for name, own in rates.items()}
+    return {
+        "parameters": layout.size,
+        **{name: {"median": q[1], "quartiles": [q[0], q[2]]} for name, q in quartiles.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jax", nargs=2, metavar=("PYTHON", "SOURCE"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    jax = Jax(*options.jax) if options.jax else None
+    found = {str(size): measure(size, jax) for size in SIZES}
+    write_json(options.out, {
+        "command": "python benchmarks/meta/throughput.py" + (" --jax PYTHON SOURCE" if jax else ""), "stamp": stamp(),
+        "particles": PARTICLES, "rounds": ROUNDS, "truncation": TRUNCATION,
+        "unit": "million parameter-steps a second of CPU time, one thread", "results": found})  # fmt: skip
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    found = {str(size): measure(size) for size in SIZES}
-    head = {
-        "command": "python benchmarks/meta/throughput.py",
-        "stamp": stamp(),
-        "particles": PARTICLES,
-        "rounds": ROUNDS,
-    }
-    unit = "million parameter-steps a second of CPU time, one thread"
-    json.dump({**head, "unit": unit, "results": found}, sys.stdout, indent=1)
-    sys.stdout.write("\n")
+    main()
