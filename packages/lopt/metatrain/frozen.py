@@ -28,8 +28,9 @@ COUNTS = {
 WIDE: list[Task] = [
     MLPTask(batch=32, inputs=24, width=128, depth=2, outputs=10, activation="gelu", source="digits"),
     ConvTask(batch=16, width=24, classes=8, activation="relu", source="templates", noise=1.0),
-    TransformerTask(batch=8, width=64, heads=4, expand=4, vocab=24, context=24, source="words", init=0.1, embed=0.07, tied=True),
-    TransformerTask(batch=8, width=64, heads=2, expand=2, vocab=20, context=16, source="markov"),
+    TransformerTask(
+        batch=8, width=64, heads=4, expand=4, vocab=24, context=24, source="words", rows=1000, init=0.1, embed=0.07, tied=True),
+    TransformerTask(batch=8, width=64, heads=2, expand=2, vocab=20, context=16, source="markov", rows=1000),
 ]  # fmt: skip
 
 

@@ -3,17 +3,22 @@
 The running norm makes the bound follow the meta-gradient, whose size changes by orders over a meta-training. An estimate beyond
 `wild` times the running norm is skipped: exact gradients of an unroll explode now and then (to 1e14, measured), and clipped
 to an honest length they would still point nowhere. Each one lets the running norm grow a little, so that a growth that is
-here to stay is followed.
+here to stay is followed. The running norm begins as the median of the first few estimates, and Adam sees estimates in units of
+it: a run whose very first estimate had exploded (9,691 where 0.1 was usual) otherwise stood still for hundreds of steps, because
+Adam's second moment remembered it.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+FIRST = 9  # estimates that the running norm begins with
 
 
 @dataclass(frozen=True)
@@ -43,16 +48,22 @@ class OuterAdam:
         self.theta, self.settings = theta.clone(), settings
         self.m, self.v = torch.zeros_like(theta), torch.zeros_like(theta)
         self.steps, self.norm = 0, 0.0
+        self.first: list[float] = []  # norms of the first estimates
 
     def step(self, gradient: Tensor, progress: float) -> float:
         """One step in place; returns the norm of the gradient before clipping."""
         s, norm = self.settings, gradient.norm().item()
-        if not math.isfinite(norm) or (self.steps and norm > s.wild * self.norm):
+        beginning = len(self.first) < FIRST
+        if beginning and math.isfinite(norm):
+            self.first.append(norm)
+            self.norm = statistics.median_low(self.first)
+        if not math.isfinite(norm) or (len(self.first) > 2 and norm > s.wild * self.norm):
             self.norm *= 1 + (1 - s.running)
             return norm
-        bound = s.clip * self.norm if self.steps else norm
-        clipped = gradient * min(1.0, bound / max(norm, 1e-12))
-        self.norm = s.running * self.norm + (1 - s.running) * min(norm, bound) if self.steps else norm
+        length = min(s.clip, norm / max(self.norm, 1e-30))  # in units of the running norm
+        clipped = gradient / max(norm, 1e-30) * length
+        if not beginning:
+            self.norm *= s.running + (1 - s.running) * length
         self.steps += 1
         b1, b2 = s.betas
         self.m = b1 * self.m + (1 - b1) * clipped
@@ -62,8 +73,15 @@ class OuterAdam:
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        return {"theta": self.theta, "m": self.m, "v": self.v, "steps": self.steps, "norm": self.norm}
+        return {
+            "theta": self.theta,
+            "m": self.m,
+            "v": self.v,
+            "steps": self.steps,
+            "norm": self.norm,
+            "first": self.first,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.theta, self.m, self.v = state["theta"], state["m"], state["v"]
-        self.steps, self.norm = state["steps"], state["norm"]
+        self.steps, self.norm, self.first = state["steps"], state["norm"], list(state["first"])

@@ -3,7 +3,8 @@
     python -m lopt.metatrain.select RUN [RUN ...]
 
 A score is the mean over tasks and the four measures (final and mean loss at 200 and at 1,000 steps; at 200 and 500 on the wide
-tasks) of log(loss / first loss + FLOOR): lower is better. All snapshots of a run go side by side on the same data.
+tasks) of log(loss / first loss + FLOOR): lower is better. Snapshots are ordered by their standing, in which every task counts
+alike. All snapshots of a run go side by side on the same data.
 """
 
 from __future__ import annotations
@@ -49,14 +50,25 @@ def snapshots(run: Path) -> tuple[list[Path], Tensor, float | None]:
 
 
 def select(runs: Sequence[Path], seeds: int = 1) -> list[tuple[Path, dict[str, float]]]:
-    """Snapshots with their mean scores on the splits of the validation and over all of its tasks, the best first."""
-    out = []
+    """Snapshots with their mean scores on the two splits and their standing over all tasks, the best standing first."""
+    files, columns = [], []
     for run in runs:
-        files, thetas, mult = snapshots(run)
-        split = {name: scores(thetas, frozen(name), h, seeds, mult) for name, h in HORIZONS.items()}
-        means = {**{name: x.mean(1) for name, x in split.items()}, "all": torch.cat(list(split.values()), 1).mean(1)}
-        out += [(file, {name: x[i].item() for name, x in means.items()}) for i, file in enumerate(files)]
-    return sorted(out, key=lambda pair: pair[1]["all"])
+        own, thetas, mult = snapshots(run)
+        files += own
+        columns.append([scores(thetas, frozen(name), h, seeds, mult) for name, h in HORIZONS.items()])
+    splits = [torch.cat(parts) for parts in zip(*columns, strict=True)]
+    means = {name: x.mean(1) for name, x in zip(HORIZONS, splits, strict=True)}
+    means["standing"] = standing(torch.cat(splits, 1))
+    found = [(file, {name: x[i].item() for name, x in means.items()}) for i, file in enumerate(files)]
+    return sorted(found, key=lambda pair: pair[1]["standing"])
+
+
+def standing(scores: Tensor) -> Tensor:
+    """(k,) the mean over tasks of scores (k, tasks) in deviations from the task's mean over all k.
+
+    The loss of text ends at its entropy and that of digits at nothing, so plain means of logarithms would be about digits.
+    """
+    return ((scores - scores.mean(0)) / (scores.std(0, correction=0) + 1e-6)).mean(1)
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def test_a_lane_that_is_done_is_replaced(tmp_path: Path) -> None:
 def test_frozen_tasks_are_as_they_were() -> None:
     # Changing them after a result has been reported would make it a result on other tasks.
     digest = hashlib.sha256(frozen.FILE.read_bytes()).hexdigest()
-    assert digest == "b6ea08ded827d95b79871155cd838975b16f187a559e8461f9db1d3b4b789c9b"
+    assert digest == "edb6d3b6c032f76f567cd46e4cd7b147c6a888a28d12d9103c88bcfa2ef1f454"
     held_out, validation = frozen.frozen("held_out"), frozen.frozen("validation")
     assert len(held_out) == 24 and len(validation) == 12 and frozen.frozen("wide") == frozen.WIDE
     assert not set(held_out) & {*validation, *frozen.WIDE}
@@ -166,3 +166,20 @@ def test_the_rate_rises_and_falls() -> None:
     rates = [Outer().rate(p) for p in (0.0, 0.005, 0.01, 0.5, 1.0)]
     assert rates[0] < rates[1] < rates[2] == pytest.approx(3e-3)
     assert rates[2] > rates[3] > rates[4] == pytest.approx(0.03 * 3e-3)
+
+
+def test_a_first_estimate_that_exploded_does_not_still_the_run() -> None:
+    # Adam's second moment would remember it for hundreds of steps.
+    from lopt.metatrain.outer import Outer, OuterAdam
+
+    moved = {}
+    for first in (1.0, 1e5):
+        outer = OuterAdam(torch.zeros(3), Outer(warmup=0.0))
+        outer.step(torch.tensor([0.0, first, 0.0]), 0.5)
+        for _ in range(40):
+            outer.step(torch.tensor([0.1, 0.0, 0.0]), 0.5)
+        moved[first] = -outer.theta[0].item()
+    assert moved[1e5] > 0.9 * moved[1.0] > 0
+    again = OuterAdam(torch.zeros(3), Outer())
+    again.load_state_dict(outer.state_dict())
+    assert again.norm == outer.norm and again.first == outer.first

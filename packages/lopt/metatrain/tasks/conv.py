@@ -43,7 +43,8 @@ class ConvTask(Task):
         source = rng.choice(("digits", "templates"))
         return cls(
             batch=16, width=rng.choice((4, 6, 8)), classes=10 if source == "digits" else rng.choice((4, 8)),
-            activation=rng.choice(sorted(ACTIVATIONS)), source=source, noise=rng.choice((0.3, 1.0)), **disguise(rng))  # fmt: skip
+            activation=rng.choice(sorted(ACTIVATIONS)), source=source, noise=rng.choice((0.3, 1.0)),
+            mislabelled=rng.choice((0.1, 0.3)), **disguise(rng))  # fmt: skip
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

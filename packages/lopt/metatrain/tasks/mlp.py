@@ -27,6 +27,7 @@ class MLPTask(Task):
     activation: str = "relu"
     source: str = "teacher"  # or "values", "digits"
     noise: float = 0.0
+    examples: int = EXAMPLES  # of the teacher: a few are learned by heart, many are a stream whose gradients stay noisy
 
     family: ClassVar[str] = "mlp"
 
@@ -38,7 +39,8 @@ class MLPTask(Task):
             batch=rng.choice((16, 32, 64)), inputs=rng.choice((8, 12, 16, 24)), width=width, depth=rng.choice((1, 1, 2, 2, 3)),
             outputs=10 if source == "digits" else rng.choice((1, 2, 4)) if source == "values" else rng.choice((4, 6, 10)),
             activation=rng.choice(sorted(ACTIVATIONS)), source=source,
-            noise=0.0 if source == "digits" else rng.choice((0.0, 0.1)), **disguise(rng))  # fmt: skip
+            noise=0.0 if source == "digits" else rng.choice((0.0, 0.1)),
+            examples=rng.choice((EXAMPLES, 8192)), **disguise(rng))  # fmt: skip
 
     @property
     def widths(self) -> list[int]:
@@ -57,7 +59,7 @@ class MLPTask(Task):
         if self.source == "digits":
             return made.rotated_digits(n, self.inputs, generator)
         make = made.teacher_classes if self.source == "teacher" else made.teacher_values
-        return make(n, EXAMPLES, self.inputs, self.outputs, self.noise, generator)
+        return make(n, self.examples, self.inputs, self.outputs, self.noise, generator)
 
     def next_batch(self, data: Data, generator: torch.Generator) -> tuple[Tensor, ...]:
         index = torch.randint(data["x"].shape[1], (len(data["x"]), self.batch), generator=generator)

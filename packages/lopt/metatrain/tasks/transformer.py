@@ -51,8 +51,9 @@ class TransformerTask(Task):
         return cls(
             batch=rng.choice((8, 8, 16)), width=width, depth=rng.choice((1, 1, 2)),
             heads=rng.choice((1, 2, 4)), expand=rng.choice((2, 4)), vocab=rng.choice((8, 12, 20, 32)),
-            context=rng.choice((8, 12, 16, 24)), source=rng.choice(("markov", "words")), tied=tied, rows=rng.choice((48, 1000)),
-            init=rng.choice((0.1, 0.25, 0.5, 1.0)), embed=rng.choice((0.07, 0.3, 1.0)), **disguise(rng))  # fmt: skip
+            context=rng.choice((8, 12, 16, 24)), source=rng.choice(("markov", "words")), tied=tied,
+            init=rng.choice((0.1, 0.25, 0.5, 1.0)), embed=rng.choice((0.07, 0.3, 1.0)), rows=rng.choice((48, 1000, 1000)),
+            **disguise(rng))  # fmt: skip
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
