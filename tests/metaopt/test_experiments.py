@@ -94,3 +94,52 @@ def test_a_killed_run_is_taken_up_by_its_folder_alone(metaopt, tmp_path: Path) -
 def test_an_unknown_target_lists_the_known_ones(metaopt) -> None:
     done = metaopt("evolve", "target=fft")
     assert done.returncode == 2 and "unknown target 'fft'; allowed: convolution, dedispersion" in done.stderr
+
+
+# ---- schedules -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def study() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("study", CHECKOUT / "experiments" / "schedules" / "study.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def row(schedule: str, lr: float, seed: int, final: float | None, decay: str = "none") -> dict:
+    varied = {"schedule": schedule, "decay": decay, "lr": lr, "seed": seed, "steps": 9, "weight_decay": 0.0}
+    return {"task": "t", "optimizer": "adamw", **varied, "first": 3.0, "final": final, "mean": final}
+
+
+def test_the_study_of_schedules_says_what_is_stable_what_diverged_and_what_was_not_run(study: ModuleType) -> None:
+    rows = [
+        row("constant", 0.1, 0, 1.0),
+        row("constant", 0.1, 1, 1.2),
+        row("constant", 1.0, 0, None),
+        row("constant", 1.0, 1, 1.0),
+    ]
+    rows += [row("cosine", 0.1, 0, 1.0), row("cosine", 0.1, 1, 1.0), row("cosine", 1.0, 0, 1.15)]
+    rows += [row("cosine", 0.1, 0, 2.0, "strong")]
+    text = study.page(study.Study(rows), 20)
+    assert "8 trainings exist, of 20" in text
+    assert "| constant | 1.1 (0.2) | diverged | 0.1 |" in text, "a seed that diverged is not left out of a mean"
+    assert "| cosine | 1 (0) | 1.15 (one seed) | 0.1, 1 |" in text
+    assert "| cosine, strong decay | 2 (one seed) | not run | not run |" in text
+    assert "| t | adamw | constant -> cosine | 1.00, 0.83 (lr 0.1) | diverged (lr 1) |" in text
+
+
+def test_the_preset_of_schedules_sweeps_decays_and_its_study_finds_the_runs(
+    metaopt, study: ModuleType, tmp_path: Path
+) -> None:
+    few = ["learned_optimizer=adamw", "seed=0", "task=vit_tiny", "task.batch=2", "steps=2", "hydra.sweep.dir=sweep"]
+    done = metaopt("train", "experiment=schedules", "learned_optimizer.schedule=late", "decay=strong", *few)
+    assert done.returncode == 0, done.stderr
+    rows, stamp = study.collect(tmp_path / "sweep")
+    assert [(r["schedule"], r["decay"], r["weight_decay"], r["lr"]) for r in rows] == [
+        ("late", "strong", 0.33, lr) for lr in (0.001, 0.003, 0.01)
+    ]
+    assert "versions" in stamp and all(r["first"] > 0 and r["final"] > 0 for r in rows)
+    study.draw(study.Study(rows), tmp_path / "figure")
+    assert (tmp_path / "figure.png").is_file() and (tmp_path / "figure.csv").read_text().count("strong") == 3
