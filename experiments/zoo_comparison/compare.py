@@ -1,6 +1,6 @@
 """The comparison over all spaces: the zoo, Kernel Tuner's strategies, and two of them with tuned hyperparameters.
 
-    python experiments/zoo_comparison/compare.py --root HUB [--repeats 10] [--tuning-repeats 3]
+    python experiments/zoo_comparison/compare.py --root HUB [--repeats 10] [--tuning-repeats 5]
 
 Hyperparameters of genetic algorithm and simulated annealing are chosen by mean P on the training GPUs, over all combinations of
 GRID, and reported on the test GPUs with other seeds. A run is ended when it has measured the optimum: P cannot change after that.
@@ -34,6 +34,7 @@ GRID: dict[str, dict[str, Sequence[Any]]] = {
 }
 OPTIMIZERS = (
     "gp_general",
+    "adaptive_tabu_greywolf",
     "hybrid_vndx",
     "genetic_algorithm",
     "simulated_annealing",
@@ -73,14 +74,17 @@ def choices(name: str) -> list[registry.Named]:
     return [registry.Named(name, tuple(zip(GRID[name], chosen, strict=True))) for chosen in values]
 
 
-def tuned(name: str, recordings: Sequence[Recording], repeats: int) -> dict[str, float]:
-    """Mean P on the training GPUs of every combination of hyperparameters."""
-    found = {}
-    for one in choices(name):
-        own = [curves(one, r, seeds_of(r.name, _TUNING_SEED, repeats)).mean() for r in recordings if r.device in TRAIN]
-        found[one.label] = round(float(np.mean(own)), 4)
-        print(one.label, found[one.label], flush=True)
-    return found
+def tune(report: dict[str, Any], recordings: Sequence[Recording], repeats: int, out: Path) -> None:
+    """Mean P on the training GPUs of every combination of hyperparameters; each is written as it is known."""
+    if report.get("tuning_repeats") != repeats:
+        report |= {"tuning_repeats": repeats, "tuning": {}}
+    for one in itertools.chain.from_iterable(map(choices, GRID)):
+        known = report["tuning"].setdefault(one.name, {})
+        if one.label not in known:
+            own = [curves(one, r, seeds_of(r.name, _TUNING_SEED, repeats)) for r in recordings if r.device in TRAIN]
+            known[one.label] = round(float(np.mean(own)), 4)
+            write_json(out, report)
+            print(one.label, known[one.label], flush=True)
 
 
 def tables(report: Mapping[str, Any]) -> str:
@@ -106,7 +110,8 @@ def tables(report: Mapping[str, Any]) -> str:
     ]
     lines += [f"| | {' | '.join(f'{100 * f:g} %' for f in FRACTIONS)} |", "|---" * (len(FRACTIONS) + 1) + "|"]
     lines += [f"| {n} | {' | '.join(f'{v:.2f}' for v in report['convergence'][n])} |" for n in ranked]
-    lines += ["", "Hyperparameters, chosen on the training GPUs (mean P there; the first is taken):", ""]
+    where = f"chosen on the training GPUs (mean P there, {report['tuning_repeats']} runs a space; the first is taken)"
+    lines += ["", f"Hyperparameters, {where}:", ""]
     for name, found in report["tuning"].items():
         order = sorted(found, key=lambda label: -found[label])
         lines.append(f"- {name}: " + ", ".join(f"{label.removeprefix(name)} {found[label]:.3f}" for label in order))
@@ -119,17 +124,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, help="folder of the benchmark hub")
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--tuning-repeats", type=int, default=3)
+    parser.add_argument("--tuning-repeats", type=int, default=5)
     parser.add_argument("--only-tables", action="store_true")
     options = parser.parse_args()
     out = HERE / "comparison.json"
     report = read_json(out) if out.is_file() else {"tuning": {}, "p": {}, "convergence": {}}
     if not options.only_tables:
         recordings = catalog.select([f"{k}/{d}" for k in KERNELS for d in TRAIN + TEST], options.root)
-        for name in GRID:
-            report["tuning"][name] = report["tuning"].get(name) or tuned(name, recordings, options.tuning_repeats)
+        tune(report, recordings, options.tuning_repeats, out)
         best = [max(choices(name), key=lambda one: report["tuning"][name][one.label]) for name in GRID]
-        for one in {o.label: o for o in [*best, *map(registry.Named, OPTIMIZERS)]}.values():
+        wanted = {o.label: o for o in [*best, *map(registry.Named, OPTIMIZERS)]}
+        for kind in ("p", "convergence"):  # without combinations that an earlier tuning chose
+            report[kind] = {label: value for label, value in report[kind].items() if label in wanted}
+        for one in wanted.values():
             if one.label in report["p"]:
                 continue  # a second call goes on where the first stopped
             found = {r.name: curves(one, r, seeds_of(r.name, 0, options.repeats)) for r in recordings}
@@ -137,7 +144,7 @@ def main() -> None:
             ends = np.mean([c[:, [round(f * 999) for f in FRACTIONS]].mean(axis=0) for c in found.values()], axis=0)
             report["convergence"][one.label] = ends.round(4).tolist()
             report |= {
-                "command": f"compare.py --root HUB --repeats {options.repeats}",
+                "command": f"compare.py --root HUB --repeats {options.repeats} --tuning-repeats {options.tuning_repeats}",
                 "provenance": provenance.stamp(),
             }
             write_json(out, report)
