@@ -245,8 +245,7 @@ def told(estimate: bootstrap.Estimate) -> list[float]:
 
 def store(report: dict[str, Any]) -> None:
     """Write the file."""
-    report |= {"command": "python benchmarks/zoo/evolution.py --root HUB", "provenance": provenance.stamp()}
-    write_json(OUT, report)
+    write_json(OUT, report | {"provenance": provenance.stamp()})
 
 
 def main() -> None:
@@ -263,6 +262,8 @@ def main() -> None:
     steps = options.steps.split(",")
     recordings = catalog.select(TRAIN, options.root)
     report = read_json(OUT) if OUT.is_file() else {"runs": {}, "cells": {}}
+    numbers = f"--calls {options.calls} --seeds {options.seeds} --repeats {options.repeats}"
+    report["command"] = f"python benchmarks/zoo/evolution.py --root HUB {numbers}"
     for seed in range(options.seeds):
         for arm in ARMS:
             run = report["runs"].setdefault(f"{arm} {seed}", {})
