@@ -31,6 +31,9 @@ WIDE: list[Task] = [
     TransformerTask(
         batch=8, width=64, heads=4, expand=4, vocab=24, context=24, source="words", rows=1000, init=0.1, embed=0.07, tied=True),
     TransformerTask(batch=8, width=64, heads=2, expand=2, vocab=20, context=16, source="markov", rows=1000),
+    TransformerTask(
+        batch=16, width=48, depth=2, heads=4, expand=4, vocab=32, context=32, source="markov", rows=1000, init=0.14, embed=0.07,
+        tied=True),
 ]  # fmt: skip
 
 

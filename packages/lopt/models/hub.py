@@ -74,7 +74,8 @@ def model_card(
     """README.md of a repository of meta-weights."""
     kind = config["kind"]
     return CARD.format(
-        title=title, kind=kind, license=license, repo=repo, description=description, optimizer=kind,
+        title=title, kind=kind, license=license, repo=repo, description=description,
+        optimizer="mulo" if config.get("hidden_lr_mult") else kind,
         extra=", num_steps=10_000" if kind == "velo" else "",
         config=json.dumps(dict(config), indent=1), count=sum(math.prod(x.shape) for x in tensors.values()),
     )  # fmt: skip

@@ -47,7 +47,7 @@ class MuLO(SmallFCLOpt):
 
     group_options = ("weights", "layout", "role")
     replaces_nan = True
-    packaged = None  # small_fc's were meta-trained for other step sizes
+    packaged = "mulo"
     scales_hidden = True
 
     def __init__(
