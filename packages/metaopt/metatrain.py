@@ -51,7 +51,8 @@ def run(config: DictConfig, out: Path) -> str:
     )
     if history:
         draw(history, out / "meta_loss")
-    return f"{final['step']} outer steps; use them: lopt.{'SmallFCLOpt' if mult is None else 'MuLO'}(model.parameters(), weights={str(folder)!r})"
+    call = "SmallFCLOpt(model.parameters()" if mult is None else "MuLO(lopt.mulo_groups(model)"
+    return f"{final['step']} outer steps; use them: lopt.{call}, weights={str(folder)!r})"
 
 
 def settings_of(config: DictConfig) -> train.Settings:
