@@ -516,6 +516,8 @@ def factor(gram: np.ndarray, noise: float) -> tuple[np.ndarray, float]:
         try:
             return np.linalg.cholesky(gram + (noise + 1e-6) * np.eye(len(gram))), noise
         except np.linalg.LinAlgError:
+            if not noise < 1e3:  # no number in `gram`, which no noise mends
+                raise
             noise *= 10.0
 
 
