@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import RENAMINGS, TEST, TRAIN, VARIANTS, Measure, renamed
+from measure import KERNELS, RENAMINGS, TEST, TRAIN, VARIANTS, Found, Measure, Watched, renamed
 
 from metabench import atm, provenance
 from metabench.files import write_json
@@ -28,7 +28,7 @@ from metabench.replay import replay
 
 OUT = Path(__file__).with_suffix(".json")
 OURS = "gp_general;gp_transfer;gp_general, blind"
-SPACES = [f"{k}_milo/{d}" for k in ("convolution", "dedispersion") for d in TRAIN + TEST]
+SPACES = [f"{k}/{d}" for k in KERNELS for d in TRAIN + TEST]
 SPLITS = {
     "all 12": SPACES,
     "train": [s for s in SPACES if s.endswith(TRAIN)],
@@ -39,32 +39,17 @@ CHECK_REPEATS = 5
 QUANTILES = np.linspace(0.0025, 0.9975, 200)
 
 
-class Found(BaseException):
-    """The optimum was measured."""
-
-
 def then_at_random(optimizer: Callable[..., Any], recording: Recording) -> Callable[..., Any]:
     """The optimizer until it has measured the optimum, and from there on random configurations."""
     optimum = float(recording.losses.min())
 
     def run(func: Any, searchspace: Any) -> None:
-        asked = set()
-
-        class Watched:
-            budget_spent_fraction = property(lambda self: func.budget_spent_fraction)
-
-            def __call__(self, config: Any, check_restrictions: bool = True) -> float:
-                asked.add(tuple(config))
-                cost = func(config)
-                if cost <= optimum:
-                    raise Found
-                return cost
-
+        watched = Watched(func, optimum)
         try:
-            optimizer(Watched(), searchspace)
+            optimizer(watched, searchspace)
         except Found:
             for place in np.random.default_rng(0).permutation(len(searchspace.list)):
-                if tuple(config := searchspace.list[place]) not in asked:
+                if tuple(config := searchspace.list[place]) not in watched.asked:
                     func(config)
 
     return run

@@ -123,25 +123,33 @@ class Measure:
         }  # fmt: skip
 
 
+class Found(Stop):
+    """The optimum was measured."""
+
+
+class Watched:
+    """`func`, which raises `Found` when it has measured the optimum."""
+
+    def __init__(self, func: Any, optimum: float) -> None:
+        self.func, self.optimum = func, optimum
+        self.asked: set[tuple[Any, ...]] = set()
+
+    def __call__(self, config: Any, check_restrictions: bool = True) -> float:
+        self.asked.add(tuple(config))
+        cost = self.func(config)
+        if cost <= self.optimum:
+            raise Found("optimum")
+        return cost
+
+    @property
+    def budget_spent_fraction(self) -> float:
+        return self.func.budget_spent_fraction
+
+
 def until_optimum(optimizer: Callable[..., Any], recording: Recording) -> Callable[..., Any]:
     """The optimizer, ended when it has measured the optimum; it learns nothing from that."""
     optimum = float(recording.losses.min())
-
-    class Watched:
-        def __init__(self, func: Any) -> None:
-            self.func = func
-
-        def __call__(self, config: Any, check_restrictions: bool = True) -> float:
-            cost = self.func(config)
-            if cost <= optimum:
-                raise Stop("optimum")
-            return cost
-
-        @property
-        def budget_spent_fraction(self) -> float:
-            return self.func.budget_spent_fraction
-
-    return lambda func, searchspace: optimizer(Watched(func), searchspace)
+    return lambda func, searchspace: optimizer(Watched(func, optimum), searchspace)
 
 
 def renamed(recording: Recording, naming: Callable[[Sequence[str]], list[str]]) -> Recording:

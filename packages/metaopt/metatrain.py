@@ -45,7 +45,7 @@ def run(config: DictConfig, out: Path) -> str:
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
     theta, history = final["outer"]["theta"], final["history"]
-    mult = config.meta.unroll.get("hidden_lr_mult")
+    mult = checkpoint.hidden_lr_mult(final)
     folder = unflatten(theta, hidden_lr_mult=mult).save_pretrained(
         out / "weights", description=f"meta-trained on {config.tasks}, see ../.hydra"
     )

@@ -51,6 +51,14 @@ def load(path: Path) -> Any:
         raise ValueError(f"{path} is no checkpoint, or a damaged one ({type(error).__name__})") from error
 
 
+def hidden_lr_mult(state: Mapping[str, Any]) -> float | None:
+    """The scale of MuLO's steps that a run's checkpoint was trained with; None: small_fc's steps."""
+    found: float | None = state["settings"]["unroll"].get(
+        "hidden_lr_mult"
+    )  # runs from before there was a choice lack it
+    return found
+
+
 def save_curve(folder: Path, rows: Sequence[Mapping[str, Any]], name: str = CURVE) -> Path:
     """Rows of numbers as CSV; the columns are those of the first row and whatever later rows add."""
     columns = list(dict.fromkeys(key for row in rows for key in row))

@@ -2,9 +2,9 @@
 
 `held_out` is what results are reported on; `validation` is what snapshots and meta-seeds are chosen by. Both were drawn once
 by `python -m lopt.metatrain.frozen`, from the families' odds of that day, in fixed numbers of each family; their data and
-starts come from seeds that no lane uses. `wide` joins the validation: networks wider than any that is trained on, written down
-by hand after a snapshot had been chosen that was better on all small tasks and lost on a wide one. A test holds the file to
-its checksum.
+starts come from seeds that no lane uses. `wide` joins the validation: four networks wider than any that is trained on and one
+with longer texts, written down by hand after a snapshot had been chosen that was better on all small tasks and lost on a wide
+one. A test holds the file to its checksum.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..step.reference import scale_outputs
-from .checkpoint import CHECKPOINT, load, write
+from .checkpoint import CHECKPOINT, hidden_lr_mult, load, write
 from .meta_weights import unflatten
 
 SUMS = "SHA256SUMS"
@@ -21,8 +21,8 @@ SUMS = "SHA256SUMS"
 
 def package(snapshot: Path, folder: Path, scale: float = 1.0) -> Path:
     """A snapshot of a meta-training as a folder that `weights=` takes; a model card that is there is kept."""
-    unroll = load(snapshot.parents[1] / CHECKPOINT)["settings"]["unroll"]
-    weights = unflatten(load(snapshot), hidden_lr_mult=unroll.get("hidden_lr_mult"))
+    mult = hidden_lr_mult(load(snapshot.parents[1] / CHECKPOINT))
+    weights = unflatten(load(snapshot), hidden_lr_mult=mult)
     weights = replace(weights, mlp=scale_outputs(weights.mlp, (scale, 1.0)))
     card = folder / "README.md"
     kept = card.read_bytes() if card.exists() else None

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .checkpoint import CHECKPOINT, SNAPSHOTS, load
+from .checkpoint import CHECKPOINT, SNAPSHOTS, hidden_lr_mult, load
 from .evaluate import curves, learned, measures
 from .frozen import frozen
 from .lane import FLOOR
@@ -45,8 +45,8 @@ def snapshots(run: Path) -> tuple[list[Path], Tensor, float | None]:
     files = sorted((Path(run) / SNAPSHOTS).glob("*.pt"))
     if not files:
         raise ValueError(f"no snapshots in {run}")
-    unroll = load(Path(run) / CHECKPOINT)["settings"]["unroll"]
-    return files, torch.stack([load(file) for file in files]), unroll.get("hidden_lr_mult")
+    mult = hidden_lr_mult(load(Path(run) / CHECKPOINT))
+    return files, torch.stack([load(file) for file in files]), mult
 
 
 def select(runs: Sequence[Path], seeds: int = 1) -> list[tuple[Path, dict[str, float]]]:

@@ -8,7 +8,7 @@ that every other checkpoint silently runs with the wrong decays; here they trave
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -60,10 +60,13 @@ class SmallFCWeights(MetaWeights):
         return self.mlp.weights[0]
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> SmallFCWeights:
-        momentum, rms, adafactor = (
-            x.to(device) for x in (self.momentum_offsets, self.rms_offsets, self.adafactor_offsets)
+        return replace(
+            self,
+            mlp=self.mlp.to(device, dtype),
+            momentum_offsets=self.momentum_offsets.to(device),
+            rms_offsets=self.rms_offsets.to(device),
+            adafactor_offsets=self.adafactor_offsets.to(device),
         )
-        return SmallFCWeights(self.mlp.to(device, dtype), momentum, rms, adafactor, self.hidden_lr_mult)
 
     @classmethod
     def random(cls, seed: int, hidden: tuple[int, ...] = (32, 32)) -> SmallFCWeights:

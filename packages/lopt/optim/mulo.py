@@ -109,17 +109,17 @@ def mulo_groups(
     unless they are a `MuReadout`; so does an embedding that is an output too, which must be named if the model uses its
     weight without a module.
     """
-    matrices = [n for n, m in model.named_modules() if getattr(m, "weight", None) is not None and m.weight.ndim >= 2]
-    embeddings = [n for n in matrices if isinstance(model.get_submodule(n), (nn.Embedding, nn.EmbeddingBag))]
-    others = [n for n in matrices if n not in embeddings]
-    unknown = [n for n in (*(inputs or ()), *(outputs or ())) if n not in matrices]
+    modules = {n: m for n, m in model.named_modules() if getattr(m, "weight", None) is not None and m.weight.ndim >= 2}
+    embeddings = [n for n, m in modules.items() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
+    others = [n for n in modules if n not in embeddings]
+    unknown = [n for n in (*(inputs or ()), *(outputs or ())) if n not in modules]
     if unknown:
-        raise ValueError(f"no weight matrix in {', '.join(unknown)}; the model has {', '.join(matrices)}")
-    weight = lambda name: id(model.get_submodule(name).weight)  # noqa: E731
-    writers = list(others[-1:] if outputs is None else outputs)
-    plain = {weight(n) for n in writers if not isinstance(model.get_submodule(n), MuReadout)}
-    ends = {weight(n) for n in (*(others[:1] if inputs is None else inputs), *writers)} - plain
-    tables = {weight(n) for n in embeddings} - plain - ends
+        raise ValueError(f"no weight matrix in {', '.join(unknown)}; the model has {', '.join(modules)}")
+    readers = others[:1] if inputs is None else inputs
+    writers = others[-1:] if outputs is None else outputs
+    plain = {id(modules[n].weight) for n in writers if not isinstance(modules[n], MuReadout)}
+    ends = {id(modules[n].weight) for n in (*readers, *writers)} - plain
+    tables = {id(modules[n].weight) for n in embeddings} - plain - ends
     # A bare parameter of several dimensions (a table of positions, a class token) belongs to all else.
     hidden = {id(p) for n, p in model.named_parameters() if p.ndim >= 2 and n.endswith("weight")} - ends - tables
     groups: dict[str, list[nn.Parameter]] = {"hidden": [], "embedding": [], "other": []}

@@ -25,6 +25,11 @@ def embedding_groups(model: nn.Module) -> list[dict[str, Any]]:
     return [{"params": rest}, *([{"params": inside, "is_embedding": True}] if inside else [])]
 
 
+def width_groups(model: nn.Module) -> list[dict[str, Any]]:
+    """MuLO's groups; a model whose output layer cannot be seen names it in `outputs`."""
+    return mulo_groups(model, outputs=getattr(model, "outputs", None))
+
+
 def adamw(model: nn.Module, lr: float, **options: Any) -> Optimizers:
     return [torch.optim.AdamW(model.parameters(), lr=lr, **options)]
 
@@ -45,13 +50,6 @@ def muon(model: nn.Module, lr: float, weight_decay: float = 0.0, **options: Any)
 
 
 BASELINES: dict[str, Callable[..., Optimizers]] = {"adamw": adamw, "adafactor": adafactor, "muon": muon}
-
-
-def width_groups(model: nn.Module) -> list[dict[str, Any]]:
-    """MuLO's groups; a model whose output layer cannot be seen names it in `outputs`."""
-    return mulo_groups(model, outputs=getattr(model, "outputs", None))
-
-
 GROUPS: dict[str, Callable[[nn.Module], Any]] = {
     "celo2": embedding_groups,
     "elo_celo2": embedding_groups,
