@@ -14,6 +14,8 @@ from lopt.metatrain.tasks import MLPTask
 from lopt.metatrain.train import MetaTraining, Settings
 from lopt.models import SmallFCWeights
 
+pytest.importorskip("sklearn", reason="some of these tasks are on scikit-learn's digits")
+
 TASK = MLPTask(inputs=6, width=32, depth=2, outputs=3, batch=8)
 
 
