@@ -13,9 +13,11 @@ import re
 import select
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from metabench.replay import Session, Stop
+from metabench.replay import Stop
+from metabench.space import Space
 
 from . import _wire
 from .contract import Failure, FailureKind, line_of
@@ -29,6 +31,24 @@ _HANG = re.compile(rf'File "{_wire.SOURCE_NAME}", line (\d+)')
 _EXIT_SIGNALS = {signal.SIGXCPU: FailureKind.TIMEOUT, signal.SIGKILL: FailureKind.MEMORY}
 
 
+class Answers(Protocol):
+    """What answers a candidate within its budget, with the attributes of `metabench.replay.Session`: one, or live measuring."""
+
+    @property
+    def space(self) -> Space: ...
+    @property
+    def calls(self) -> int: ...
+    @property
+    def illegal(self) -> int: ...
+    @property
+    def rows(self) -> Collection[int]: ...
+    @property
+    def ended(self) -> str: ...
+    @property
+    def spent_fraction(self) -> float: ...
+    def ask(self, configuration: Sequence[Any]) -> float: ...
+
+
 class Run:
     """One run, from the parent's side.
 
@@ -38,7 +58,7 @@ class Run:
         source: the program, to quote its lines.
     """
 
-    def __init__(self, limits: JailLimits, session: Session, source: str) -> None:
+    def __init__(self, limits: JailLimits, session: Answers, source: str) -> None:
         self.limits, self.session, self.source = limits, session, source
         self.exited = False
         self._failure: Failure | None = None
@@ -116,7 +136,7 @@ class Run:
         return True
 
     def _answer(self, row: int) -> None:
-        space = self.session.recording.space
+        space, asked = self.session.space, time.monotonic()
         known = 0 <= row < len(space)
         verdict, cost = _wire.GO, math.inf
         try:
@@ -124,6 +144,7 @@ class Run:
         except Stop:
             verdict = _wire.END
             self._refusals += 1
+        self._deadline += time.monotonic() - asked  # measuring an answer takes minutes, which are not the candidate's
         try:
             os.write(self._answers, _wire.ANSWER.pack(cost, self.session.spent_fraction, verdict))
         except BrokenPipeError:

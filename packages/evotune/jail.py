@@ -29,7 +29,7 @@ from metabench.replay import Limits, Session, Trace
 from metabench.space import Space
 
 from . import _wire
-from ._run import Run
+from ._run import Answers, Run
 from .contract import Failure, FailureKind
 
 _START_SECONDS = 60.0
@@ -47,7 +47,7 @@ class JailLimits:
 
     Attributes:
         cpu_seconds: of its own code; the limit that should bind, for it does not depend on what else the machine does.
-        wall_seconds: the backstop.
+        wall_seconds: the backstop; what answering it takes does not count.
         memory_bytes: beyond what NumPy and the search space take.
         output_bytes: of what it prints, this much is kept.
     """
@@ -78,6 +78,20 @@ class Outcome:
     failure: Failure | None
     output: str
     seconds: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a candidate's process ended.
+
+    Attributes:
+        output: what the candidate printed, cut to the limit.
+        cpu_seconds: CPU time of the candidate.
+    """
+
+    failure: Failure | None
+    output: str
     cpu_seconds: float
 
 
@@ -141,8 +155,15 @@ class Jail:
                 user.
             session: a fresh session with rules of its own, as for `metabench.replay.replay`; it brings its limits.
         """
-        started = time.monotonic()
-        run = Run(self.limits, session or Session(recording, limits), source)
+        started, session = time.monotonic(), session or Session(recording, limits)
+        ending = self.answer(source, optimizer, session, seed, imports)
+        name = optimizer if ending.failure is None else ""
+        trace = session.trace(name, seed, str(ending.failure or ""), ending.cpu_seconds)
+        return Outcome(trace, ending.failure, ending.output, time.monotonic() - started, ending.cpu_seconds)
+
+    def answer(self, source: str, optimizer: str, session: Answers, seed: int, imports: tuple[str, ...] = ()) -> Ending:
+        """Run a candidate on whatever answers it; arguments as for `run`. What `session.ask` raises ends both."""
+        run = Run(self.limits, session, source)
         server = self._serving()
         try:
             server.start(run, optimizer, seed, imports, self._layers)
@@ -152,14 +173,14 @@ class Jail:
             self.close()
             ended = {"code": None, "cpu": 0.0, "left": 0}
             run.fail(FailureKind.CRASH, "the process that serves candidates ended")
+        except BaseException:  # ctrl-C in the middle of a run: the candidate must not stay behind
+            self.close()
+            raise
         finally:
             run.close()
         if ended["left"]:
             warnings.warn(f"{ended['left']} processes of a candidate could not be ended", RuntimeWarning, stacklevel=2)
-        failure = run.verdict(ended["code"])
-        name = optimizer if failure is None else ""
-        trace = run.session.trace(name, seed, str(failure or ""), ended["cpu"])
-        return Outcome(trace, failure, run.printed(), time.monotonic() - started, ended["cpu"])
+        return Ending(run.verdict(ended["code"]), run.printed(), ended["cpu"])
 
     def _serving(self) -> _Server:
         if self._server is None:
@@ -198,7 +219,7 @@ class _Server:
         self._spaces: list[Space] = []
 
     def start(self, run: Run, optimizer: str, seed: int, imports: tuple[str, ...], layers: tuple[str, ...]) -> None:
-        space = self._space(run.session.recording.space)
+        space = self._space(run.session.space)
         message = {
             "op": "run", "space": space, "source": run.source, "class": optimizer, "seed": seed,
             "imports": list(imports), "memory": run.limits.memory_bytes, "layers": list(layers),

@@ -23,6 +23,7 @@ import numpy as np
 from .errors import UserError
 from .recording import Recording
 from .searchspace import Searchspace
+from .space import Space
 
 Optimizer = Callable[["Func", Searchspace], Any]
 
@@ -167,6 +168,11 @@ class Session:
         elif self.calls >= self._most_calls:
             self.ended = "calls"
         return bool(self.ended)
+
+    @property
+    def space(self) -> Space:
+        """The space that is asked about."""
+        return self.recording.space
 
     @property
     def spent_fraction(self) -> float:

@@ -11,11 +11,12 @@ from omegaconf import DictConfig
 from evotune import zoo
 from evotune.measure import Outcome, Tuning, tuned
 from evotune.measure import tune as tune_kernel
+from evotune.measure.jailed import JailedTuner
 from metabench import folders, kernel, results
 from metabench.errors import UserError
 from metabench.space import Space
 
-from . import console, transfer
+from . import console, score, transfer
 
 
 def run(config: DictConfig, out: Path) -> str:
@@ -42,7 +43,15 @@ def informed(config: DictConfig) -> Callable[..., Any]:
 
 
 def tune(config: DictConfig, tuner: str | Callable[..., Any], out: Path, name: str | None = None) -> Tuning:
-    """One tuning run with a progress bar; `config` has kernel, device, budget, seconds, finalists, rounds, seed."""
+    """One tuning run with a progress bar; `config` is the group `tuning` and a seed.
+
+    Args:
+        tuner: a name, a callable, or the path of a Python file, which runs in the jail unless `config.jail` says otherwise.
+    """
+    optimizer: Any = tuner
+    limits = score.jail_of(config.jail)
+    if isinstance(tuner, str) and tuner.endswith(".py") and limits is not None:
+        optimizer, name = JailedTuner(tuner, limits), name or Path(tuner).stem
     with console.progress(f"tuning {config.kernel}", config.budget or 0) as update:
 
         def note(done: int, most: int, outcome: Outcome, best: float | None) -> None:
@@ -50,7 +59,7 @@ def tune(config: DictConfig, tuner: str | Callable[..., Any], out: Path, name: s
 
         return tune_kernel(
             kernel.find(config.kernel),
-            tuner,
+            optimizer,
             evaluations=config.budget,
             seconds=config.seconds,
             seed=config.seed,
@@ -67,13 +76,14 @@ def tune(config: DictConfig, tuner: str | Callable[..., Any], out: Path, name: s
 
 
 def describe(tuning: Tuning) -> str:
-    """Default and best configuration, their times and ratio, what failed."""
+    """Default and best configuration, their times and ratio, how the run ended, what failed."""
     rows = [["best", f"{tuning.time:.3f} ms", _written(tuning.configuration)]]
     if tuning.default_time is not None:
         rows.insert(0, ["default", f"{tuning.default_time:.3f} ms", "as in the kernel's space.json"])
     failures = ", ".join(f"{count} {kind}" for kind, count in tuning.failures.items()) or "none"
+    ended = f"{tuning.ended}: {tuning.error}" if tuning.error else tuning.ended
     lines = [results.text_table(["", "median time", "configuration"], rows)]
-    lines.append(f"{tuning.evaluations} evaluations by {tuning.tuner} (ended: {tuning.ended}), failures: {failures}")
+    lines.append(f"{tuning.evaluations} evaluations by {tuning.tuner} (ended: {ended}), failures: {failures}")
     if tuning.speedup:
         lines.append("default / best, run in turns: {:.2f} (quartiles {:.2f} to {:.2f})".format(*tuning.speedup))
     return "\n".join(lines)

@@ -94,6 +94,20 @@ def test_a_file_is_scored_in_the_jail_unless_it_is_trusted(metaopt, recording_fi
     assert trusted.returncode == 0 and "forbidden" not in trusted.stdout
 
 
+def test_a_file_tunes_from_the_jail_unless_it_is_trusted(metaopt, tmp_path: Path) -> None:
+    body = "    def __call__(self, func, searchspace):\n        func(searchspace.list[-1])\n        print('it ran')\n"
+    (tmp_path / "quiet.py").write_text("class Quiet:\n" + body + "        1 / 0\n")
+    (tmp_path / "loud.py").write_text("import os\nclass Loud:\n" + body)
+    options = ["tune", "kernel=gemm", "budget=2", "finalists=0", "keep=false"]
+    refused = metaopt(*options, "tuner=loud.py")
+    assert refused.returncode == 2 and "forbidden: os may not be imported" in refused.stderr
+    jailed = metaopt(*options, "tuner=quiet.py", "budget=3")
+    assert jailed.returncode == 0 and "it ran" not in jailed.stdout
+    assert "by quiet (ended: error: CandidateFailed: crash: ZeroDivisionError: division by zero" in jailed.stdout
+    trusted = metaopt(*options, "tuner=loud.py", "jail=false", "budget=3")
+    assert trusted.returncode == 0 and "it ran" in trusted.stdout
+
+
 def test_the_zoo_is_compared(metaopt) -> None:
     done = metaopt("zoo", "compare", "hybrid_vndx_fixed", "gp_general")
     lines = done.stdout.splitlines()

@@ -7,6 +7,7 @@ bench      build, check, time: what a worker does with a configuration
 worker     the process around it; pool: all of them, from outside
 recorder   every configuration -> a recording
 runner     Kernel Tuner's runner over the pool; drive: optimizers and strategies on top of it
+jailed     a file as an optimizer, which asks from the jail
 tuner      an optimizer's choice -> the tuned entry
 """
 

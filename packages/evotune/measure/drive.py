@@ -53,12 +53,15 @@ class GuardedOptAlg(OptAlgWrapper):
         return []
 
 
-def drive(strategy: Any, runner: MeasuringRunner, options: Mapping[str, Any] | None = None) -> None:
+def drive(
+    strategy: Any, runner: MeasuringRunner, options: Mapping[str, Any] | None = None, seed: int | None = None
+) -> None:
     """Let an optimizer ask `runner` until it returns or is stopped.
 
     Args:
         strategy: what `strategy_of` makes of the optimizer.
         options: `strategy_options` of one of Kernel Tuner's strategies.
+        seed: for an optimizer in another process, which the global generators of this one do not reach.
 
     Raises:
         metabench.replay.Stop: the budget is spent.
@@ -73,7 +76,7 @@ def drive(strategy: Any, runner: MeasuringRunner, options: Mapping[str, Any] | N
     with np.errstate(
         over="ignore", invalid="ignore"
     ):  # a failure costs sys.float_info.max, which strategies calculate with
-        strategy.tune(searchspace, runner, _tuning_options(strategy, runner, options))
+        strategy.tune(searchspace, runner, _tuning_options(strategy, runner, options, seed))
 
 
 def strategy_of(optimizer: Any) -> Any:
@@ -102,7 +105,9 @@ def _by_name(name: str) -> Any:
     raise AssertionError("unreachable: choose raises")
 
 
-def _tuning_options(strategy: Any, runner: MeasuringRunner, options: Mapping[str, Any] | None) -> Options:
+def _tuning_options(
+    strategy: Any, runner: MeasuringRunner, options: Mapping[str, Any] | None, seed: int | None
+) -> Options:
     """What Kernel Tuner's interface would have put together. Some strategies stop after 100 evaluations if not told otherwise."""
     strategy_options = dict(options or {})
     if strategy is not strategy_map["brute_force"]:  # it refuses the option
@@ -118,4 +123,5 @@ def _tuning_options(strategy: Any, runner: MeasuringRunner, options: Mapping[str
         cachefile=None,
         metrics=None,
         verbose=False,
+        seed=seed,
     )

@@ -107,7 +107,8 @@ def tune(
     """Let an optimizer choose configurations of a kernel until the budget is spent.
 
     Args:
-        optimizer: a name (the zoo's, Kernel Tuner's, a .py file), or a callable `optimizer(func, searchspace)`.
+        optimizer: a name (the zoo's, Kernel Tuner's), a callable `optimizer(func, searchspace)`, the path of a .py file,
+            which runs in this process, or a `JailedTuner` of one.
         evaluations: configurations measured at most, failures and the default among them; a revisit is free.
         seconds: wall clock for them, with their builds; the evaluations that are under way then are finished.
         device, flags: as in `record`; without either, the kernel's own flags.
@@ -148,7 +149,7 @@ def _search(strategy: Any, runner: MeasuringRunner, options: Mapping[str, Any] |
     runner.measure([row for row in [_default_row(runner.space)] if row is not None])
     try:
         with global_seed(seed):
-            drive(strategy, runner, options)
+            drive(strategy, runner, options, seed)
     except Stop:
         return runner.ended, ""
     except UserError:
