@@ -180,7 +180,8 @@ def _described(
     """Everything that decides a run, for the archive. The number of workers does not."""
     decisive = {k: v for k, v in dataclasses.asdict(settings).items() if k != "workers"}
     texts = json.loads(json.dumps(dataclasses.asdict(prompts)))
-    return {**decisive, "model": generator.model, "recordings": [r.name for r in recordings], "prompts": texts}
+    asked = {"model": generator.model, **{f"generator.{name}": value for name, value in generator.decisive.items()}}
+    return {**decisive, **asked, "recordings": [r.name for r in recordings], "prompts": texts}
 
 
 def _archive(path: Path, described: dict[str, Any], resume: bool) -> Archive:
@@ -188,7 +189,7 @@ def _archive(path: Path, described: dict[str, Any], resume: bool) -> Archive:
         return Archive.create(path, described)
     archive = Archive.open(path)
     before = archive.settings()
-    if changed := sorted(k for k in described if described[k] != before.get(k)):
+    if changed := sorted(k for k in {*described, *before} if described.get(k) != before.get(k)):
         archive.close()
         raise UserError(
             f"{path} is a run with other settings ({', '.join(changed)}); it can only be taken up as it was started"

@@ -18,6 +18,9 @@ from evotune.evolve import EvolutionResult, Progress, evolve
 from evotune.generators import Generator, NoReply, Reply
 from evotune.generators.base import Messages
 from evotune.generators.components import ComponentsGenerator
+from evotune.generators.components.genome import DESIGN, Genome
+from evotune.generators.components.synthesis import program
+from evotune.generators.mixture import MixtureGenerator
 from evotune.generators.replay import ReplayGenerator
 from evotune.jail import JailLimits
 from metabench.errors import UserError
@@ -129,10 +132,31 @@ def test_a_run_is_only_taken_up_as_it_was_started(
 ) -> None:
     with pytest.raises(UserError, match="other settings \\(repeats\\)"):
         evolve(ComponentsGenerator(1), two_recordings, finished.folder, seed=1, resume=True, **{**SMALL, "repeats": 2})
+    started = ComponentsGenerator(1, start=["design"])
+    with pytest.raises(
+        UserError, match=r"other settings \(generator.start\); it can only be taken up as it was started"
+    ):
+        evolve(started, two_recordings, finished.folder, seed=1, resume=True, **SMALL)
     with pytest.raises(UserError, match="exists already"):
         evolve(ComponentsGenerator(1), two_recordings, finished.folder, seed=1, **SMALL)
     with pytest.raises(UserError, match="no archive"):
         evolve(ComponentsGenerator(1), two_recordings, tmp_path, seed=1, resume=True, **SMALL)
+
+
+def test_a_run_from_given_programs_is_taken_up_from_the_same_ones_wherever_their_file_is(
+    recording: Recording, tmp_path: Path
+) -> None:
+    run, small = tmp_path / "run", {"parents": 1, "offspring": 1, "calls": 2, "repeats": 1, "seed": 1}
+    (tmp_path / "given.py").write_text(program(DESIGN))
+    first = evolve(ComponentsGenerator(1, start=["design"]), [recording], run, **small)
+    again = evolve(ComponentsGenerator(1, start=[str(tmp_path / "given.py")]), [recording], run, resume=True, **small)
+    assert [c.source for c in again.history] == [c.source for c in first.history]
+    (tmp_path / "given.py").write_text(program(Genome(walk="better")))
+    for start in ([], [str(tmp_path / "given.py")], ["design", "design"]):
+        with pytest.raises(UserError, match=r"other settings \(generator.start\)"):
+            evolve(ComponentsGenerator(1, start=start), [recording], run, resume=True, **small)
+    mixed = MixtureGenerator([ComponentsGenerator(1, start=["design"]), Scripted(lambda call: "")], [1, 1])
+    assert list(mixed.decisive) == ["components.start"]
 
 
 BROKEN = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .._llamea import LLM
 
@@ -81,6 +82,11 @@ class Generator(LLM):
     def models(self) -> tuple[str, ...]:
         """Names of all models that it may ask."""
         return (self.model,)
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """What decides its replies beside model and seed, for JSON, without what is usual: a run is only taken up with the same."""
+        return {}
 
     def model_of(self, call: int) -> str:
         """The model that a call goes to, before it is made."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from metabench.errors import UserError
 
@@ -89,6 +90,11 @@ class MixtureGenerator(Generator):
     def models(self) -> tuple[str, ...]:
         """Names of the members' models."""
         return tuple(member.model for member in self.members)
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """What decides the members' replies."""
+        return {f"{member.model}.{name}": value for member in self.members for name, value in member.decisive.items()}
 
     def model_of(self, call: int) -> str:
         """The model that a call goes to."""

@@ -2,16 +2,17 @@
 components.
 
 No key, no network, no model: a genome is drawn or varied, and written out as a program. It reads from a prompt what a
-language
-model would obey: which variation is asked for, and which programs are the parents (their genomes stand in their
-code).
+language model would obey: which variation is asked for, and which programs are the parents (their genomes stand in
+their code).
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from metabench.errors import UserError
 
@@ -45,6 +46,11 @@ class ComponentsGenerator(Generator):
         self.seed = seed
         self.prompts = prompts or Prompts()
         self.start = [_started_from(one) for one in start]
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """The programs that it starts from, by their genes: a file may be overwritten, or moved."""
+        return {"start": [asdict(genome) for genome in self.start]} if self.start else {}
 
     def reply(self, messages: Messages, call: int) -> Reply:
         """A program in the form that the prompt asks for."""
