@@ -85,7 +85,7 @@ class Generator(LLM):
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """What decides its replies beside model and seed, for JSON, without what is usual: a run is only taken up with the same."""
+        """What decides its replies beside model and seed, for JSON; empty is usual. A run is only taken up with the same."""
         return {}
 
     def model_of(self, call: int) -> str:
