@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import KERNELS, RENAMINGS, TEST, TRAIN, VARIANTS, Found, Measure, Watched, renamed
+from measure import KERNELS, RENAMINGS, TEST, TRAIN, VARIANTS, Measure, renamed
 
 from metabench import atm, provenance
 from metabench.files import write_json
 from metabench.pairs import seeds_of
 from metabench.recording import Recording
-from metabench.replay import replay
+from metabench.replay import Stop, replay
 
 OUT = Path(__file__).with_suffix(".json")
 OURS = "gp_general;gp_transfer;gp_general, blind"
@@ -37,6 +37,29 @@ SPLITS = {
 CHECKED = ("convolution_milo/MI250X", "convolution_milo/W7800", "convolution_milo/A4000", "dedispersion_milo/A4000")
 CHECK_REPEATS = 5
 QUANTILES = np.linspace(0.0025, 0.9975, 200)
+
+
+class Found(Stop):
+    """The optimum was measured."""
+
+
+class Watched:
+    """`func`, which raises `Found` when it has measured the optimum."""
+
+    def __init__(self, func: Any, optimum: float) -> None:
+        self.func, self.optimum = func, optimum
+        self.asked: set[tuple[Any, ...]] = set()
+
+    def __call__(self, config: Any, check_restrictions: bool = True) -> float:
+        self.asked.add(tuple(config))
+        cost = self.func(config)
+        if cost <= self.optimum:
+            raise Found("optimum")
+        return cost
+
+    @property
+    def budget_spent_fraction(self) -> float:
+        return self.func.budget_spent_fraction
 
 
 def then_at_random(optimizer: Callable[..., Any], recording: Recording) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ import numpy as np
 from metabench import catalog, provenance, registry
 from metabench.files import write_json
 from metabench.recording import Recording
-from metabench.replay import Limits, Stop, replay
+from metabench.replay import Limits, replay
 
 OUT = Path(__file__).with_suffix(".json")
 OPTIMIZERS = (
@@ -32,23 +32,8 @@ NEAR = 0.02
 def evaluations(make: Callable[[], Any], recording: Recording, seed: int) -> int:
     """Evaluations until one is within `NEAR` of the best; the size of the space if none was."""
     best = float(recording.losses.min())
-    enough = best + NEAR * abs(best)
-
-    def run(func: Any, searchspace: Any) -> None:
-        class Watched:
-            budget_spent_fraction = property(lambda self: func.budget_spent_fraction)
-
-            def __call__(self, config: Any, check_restrictions: bool = True) -> float:
-                cost = func(config)
-                if cost <= enough:
-                    raise Stop("near the best")
-                return cost
-
-        make()(Watched(), searchspace)
-
-    trace = replay(run, recording, Limits(), seed)
-    near = len(trace.rows) and recording.losses[trace.rows].min() <= enough
-    return len(trace.rows) if near else len(recording.space)
+    trace = replay(make(), recording, Limits(loss=best + NEAR * abs(best)), seed)
+    return len(trace.rows) if trace.ended == "found" else len(recording.space)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import KERNELS, TEST, TRAIN, Measure, until_optimum
+from measure import KERNELS, TEST, TRAIN, Measure
 
 from evotune.zoo import gp_general
 from metabench import bootstrap, provenance
@@ -57,7 +57,7 @@ def runs(measure: Measure, setting: dict[str, Any], space: str, base: int, repea
     scores = []
     for seed in seeds_of(space, base, repeats):
         optimizer = gp_general.GPGeneral(initial=int(setting["initial"]))
-        trace = replay(until_optimum(optimizer, recording), recording, Limits(seconds=line.end), seed)
+        trace = replay(optimizer, recording, Limits(seconds=line.end, loss=line.optimum), seed)
         if trace.error:
             raise RuntimeError(f"{setting} on {space} with seed {seed}: {trace.error}")
         scores.append(round(performance(trace, recording, line), 5))

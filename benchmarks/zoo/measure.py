@@ -32,7 +32,7 @@ from metabench.baseline import Baseline, baseline
 from metabench.files import write_json
 from metabench.pairs import seeds_of
 from metabench.recording import Recording
-from metabench.replay import Limits, Stop, replay
+from metabench.replay import Limits, replay
 from metabench.score import performance
 
 OUT = Path(__file__).with_name("scores.json")
@@ -112,44 +112,15 @@ class Measure:
         scores, count = list(known["p"]), known["evaluations"]
         found, cpu = known["found"] * len(scores), 1e-3 * known["cpu_ms"] * count
         for seed in seeds_of(recording.name, 0, repeats)[len(scores) :]:
-            trace = replay(until_optimum(factory(), played), played, Limits(seconds=base.end), seed)
+            trace = replay(factory(), played, Limits(seconds=base.end, loss=base.optimum), seed)
             if trace.error:
                 raise RuntimeError(f"{variant} on {space} with seed {seed}: {trace.error}")
             scores.append(round(performance(trace, played, base), 5))
             cpu, count = cpu + trace.overhead, count + len(trace.rows)
-            found += bool(played.losses[trace.rows].min(initial=np.inf) <= played.losses.min())
+            found += trace.ended == "found"
         return {
             "p": scores, "found": found / repeats, "evaluations": count, "cpu_ms": round(1e3 * cpu / max(count, 1), 2),
         }  # fmt: skip
-
-
-class Found(Stop):
-    """The optimum was measured."""
-
-
-class Watched:
-    """`func`, which raises `Found` when it has measured the optimum."""
-
-    def __init__(self, func: Any, optimum: float) -> None:
-        self.func, self.optimum = func, optimum
-        self.asked: set[tuple[Any, ...]] = set()
-
-    def __call__(self, config: Any, check_restrictions: bool = True) -> float:
-        self.asked.add(tuple(config))
-        cost = self.func(config)
-        if cost <= self.optimum:
-            raise Found("optimum")
-        return cost
-
-    @property
-    def budget_spent_fraction(self) -> float:
-        return self.func.budget_spent_fraction
-
-
-def until_optimum(optimizer: Callable[..., Any], recording: Recording) -> Callable[..., Any]:
-    """The optimizer, ended when it has measured the optimum; it learns nothing from that."""
-    optimum = float(recording.losses.min())
-    return lambda func, searchspace: optimizer(Watched(func, optimum), searchspace)
 
 
 def renamed(recording: Recording, naming: Callable[[Sequence[str]], list[str]]) -> Recording:

@@ -22,7 +22,7 @@ from metabench.baseline import baseline
 from metabench.files import read_json, write_atomic, write_json
 from metabench.pairs import seeds_of
 from metabench.recording import Recording
-from metabench.replay import Limits, Stop, replay
+from metabench.replay import Limits, replay
 from metabench.score import progress_curve
 
 HERE = Path(__file__).parent
@@ -48,21 +48,9 @@ _TUNING_SEED = 500_000  # away from the seeds that are reported
 
 def curves(one: registry.Named, recording: Recording, seeds: Sequence[int]) -> np.ndarray:
     """Progress curves of all runs, float64 (seeds, 1000)."""
-    base, optimum = baseline(recording), float(recording.losses.min())
-
-    def run(func: Any, searchspace: Any) -> None:
-        class Watched:
-            budget_spent_fraction = property(lambda self: func.budget_spent_fraction)
-
-            def __call__(self, config: Any, check_restrictions: bool = True) -> float:
-                cost = func(config)
-                if cost <= optimum:
-                    raise Stop("optimum")
-                return cost
-
-        one()(Watched(), searchspace)
-
-    traces = [replay(run, recording, Limits(seconds=base.end), seed) for seed in seeds]
+    base = baseline(recording)
+    limits = Limits(seconds=base.end, loss=base.optimum)
+    traces = [replay(one(), recording, limits, seed) for seed in seeds]
     if failed := next((trace.error for trace in traces if trace.error), ""):
         raise RuntimeError(f"{one.label} on {recording.name}: {failed}")
     return np.stack([progress_curve(trace, recording, base) for trace in traces])

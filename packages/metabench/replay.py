@@ -40,11 +40,14 @@ class Limits:
         seconds: simulated seconds of evaluation.
         evaluations: new configurations, failures included.
         calls: calls of any kind; by default 10 n + 1,000 for a space of n configurations.
+        loss: the run ends as soon as one so low was measured; the optimizer is not told which. With the optimum here P is what it
+            is without, and a good optimizer's runs are shorter.
     """
 
     seconds: float | None = None
     evaluations: int | None = None
     calls: int | None = None
+    loss: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("seconds", "evaluations", "calls"):
@@ -61,7 +64,8 @@ class Trace:
         rows: int64 (k,), the new configurations in the order they were evaluated, as rows of the recording's space.
         times: float64 (k,), simulated seconds at which each evaluation ended.
         calls, illegal, revisits: how often the optimizer asked, in all, for what is no configuration, for what it had.
-        ended: "budget" | "evaluations" | "calls" | "exhausted" (the whole space was seen) | "returned" | "error".
+        ended: "budget" | "evaluations" | "calls" | "exhausted" (the whole space was seen) | "found" (`Limits.loss`) |
+            "returned" | "error".
         error: what the optimizer raised, if it ended so.
         overhead: CPU seconds of the optimizer's own code and of the replay around it.
         asks: int32 (m,), all legal requests in order, revisits included; None if the session kept none.
@@ -124,6 +128,7 @@ class Session:
         self._most_seconds = math.inf if self.limits.seconds is None else self.limits.seconds
         self._most_evaluations = min(self.limits.evaluations or size, size)
         self._most_calls = self.limits.calls or 10 * size + 1_000
+        self._enough = -math.inf if self.limits.loss is None else self.limits.loss
         self._latest = math.inf if self.overrun else self._most_seconds
         self._answered = time.process_time()
 
@@ -156,6 +161,9 @@ class Session:
             self._clock = clock if clock < self._latest else self._latest
             self.rows.append(row)
             self.times.append(self._clock)
+            if self._losses[row] <= self._enough:
+                self.ended = "found"
+                raise Stop(self.ended)
         if self.cpu:
             self._answered = time.process_time()
         return self._losses[row]

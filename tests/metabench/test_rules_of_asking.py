@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from metabench import Limits, Recording, Space, Stop, UserError, replay
+from metabench.baseline import baseline
 from metabench.replay import Session
+from metabench.score import performance
 
 
 def test_a_revisit_costs_nothing(twelve_points: Recording) -> None:
@@ -140,6 +142,25 @@ def test_what_an_optimizer_raises_is_kept_with_what_it_had(twelve_points: Record
 
     trace = replay(breaks, twelve_points)
     assert (trace.ended, trace.error, trace.rows.tolist()) == ("error", "RuntimeError: no idea", [0])
+
+
+def test_a_run_may_end_when_a_loss_is_measured_and_its_score_is_the_same(recording_of) -> None:
+    losses = np.random.default_rng(0).uniform(1.0, 2.0, 300).tolist()
+    recording = recording_of(Space.from_dict({"x": list(range(20)), "y": list(range(15))}), losses)
+    def tireless(func, searchspace):
+        while True:
+            with contextlib.suppress(Exception):
+                func(searchspace.get_random_sample(1)[0])
+
+    base = baseline(recording)
+    for seed in range(5):
+        whole = replay(tireless, recording, Limits(), seed)
+        short = replay(tireless, recording, Limits(loss=base.optimum), seed)
+        count = len(short.rows)
+        assert short.ended == "found" and whole.ended == "exhausted" and count < len(whole.rows)
+        assert recording.losses[short.rows].argmin() == count - 1, "not one evaluation after it"
+        assert short.rows.tolist() == whole.rows[:count].tolist()
+        assert performance(short, recording, base) == performance(whole, recording, base)
 
 
 @pytest.mark.parametrize("limits", [{"seconds": 0}, {"evaluations": -1}, {"calls": 0}, {"seconds": math.nan}])
