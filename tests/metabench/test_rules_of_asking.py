@@ -147,6 +147,7 @@ def test_what_an_optimizer_raises_is_kept_with_what_it_had(twelve_points: Record
 def test_a_run_may_end_when_a_loss_is_measured_and_its_score_is_the_same(recording_of) -> None:
     losses = np.random.default_rng(0).uniform(1.0, 2.0, 300).tolist()
     recording = recording_of(Space.from_dict({"x": list(range(20)), "y": list(range(15))}), losses)
+
     def tireless(func, searchspace):
         while True:
             with contextlib.suppress(Exception):
