@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lopt import SmallFCLOpt
-from lopt.step import cpu, dispatch
+from lopt.step import build, cpu, dispatch
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +40,48 @@ def test_one_warning_and_the_reference(monkeypatch, tmp_path, backend, compiler,
     assert len(caught) == 1
     assert torch.equal(first, step("reference")) and torch.equal(second, first)
     assert not [f for f in tmp_path.rglob("*") if f.is_file()], "a failed build leaves nothing behind"
+
+
+@pytest.fixture
+def without_openmp(tmp_path, monkeypatch):
+    """A compiler that refuses -fopenmp, as Apple's does, and counts how often it is called."""
+    script, calls = tmp_path / "bin" / "clang-stand-in", tmp_path / "calls"
+    script.parent.mkdir()
+    script.write_text(
+        f'#!/bin/sh\necho "$@" >> {calls}\nfor a in "$@"; do if [ "$a" = -fopenmp ]; then\n'
+        "echo \"clang: error: unsupported option '-fopenmp'\" >&2; exit 1; fi; done\n"
+        'exec g++ "$@"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    build._warn_of_one_thread.cache_clear()
+    return calls
+
+
+def test_a_compiler_without_openmp_builds_for_one_thread_and_says_so_once(without_openmp, monkeypatch):
+    with pytest.warns(
+        RuntimeWarning, match=r"clang-stand-in compiles .* without -fopenmp only, so they run on one thread"
+    ) as caught:
+        first = step("cpu")
+    assert len(caught) == 1
+    assert dispatch._find_library.cache_info().currsize == 1
+    built = [line for line in without_openmp.read_text().splitlines() if " -o " in f" {line}"]
+    assert len(built) == 4 and sum("-fopenmp" in line for line in built) == 2
+    for cached in (cpu.library, dispatch._find_library):
+        cached.cache_clear()
+    monkeypatch.delenv("CXX")
+    assert torch.equal(first, step("cpu")), "one thread or several, the step is the same"
+
+
+def test_the_first_refusal_is_the_one_that_is_told(tmp_path, monkeypatch, without_openmp):
+    source = tmp_path / "broken.cpp"
+    source.write_text("#error no good\n")
+    with pytest.raises(build.BuildError, match="unsupported option '-fopenmp'"):
+        build.load(source, ["-O1", "-fopenmp"], {})
+    with pytest.raises(build.BuildError, match="no good"):
+        build.load(source, ["-O1"], {})
+    assert sum("broken" in line for line in without_openmp.read_text().splitlines()) == 3
 
 
 def test_no_compiler_at_all_says_how_to_get_one(monkeypatch, tmp_path):

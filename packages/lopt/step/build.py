@@ -4,6 +4,8 @@ The cache is keyed by source (its own headers included), flags, macros, compiler
 is another library. Many processes may ask at once: each builds in a folder of its own and moves the result into place,
 which is atomic. A cache that cannot be written (read-only, full) is done without: the library is built in a temporary
 folder, loaded, and removed.
+
+A compiler without OpenMP (Apple's clang) builds the same library for one thread.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from typing import Any
 from metabench.kernel import with_headers
 
 TIMEOUT = 300  # seconds; a build takes 1 to 3
+OPENMP = "-fopenmp"
 
 
 class BuildError(RuntimeError):
@@ -79,9 +83,34 @@ def text_of(source: Path) -> str:
 def load(
     source: Path, flags: Sequence[str], defines: Mapping[str, Any], command: Sequence[str] | None = None
 ) -> ctypes.CDLL:
-    """The library of one source under one configuration, from the cache or built now, by `command` or the C++ compiler."""
+    """The library of one source under one configuration, from the cache or built now, by `command` or the C++ compiler.
+
+    Raises:
+        BuildError: no compiler, or it does not compile the source, with OpenMP or without.
+    """
     command = compiler() if command is None else list(command)
     arguments = [*flags, *(f"-D{name}={value}" for name, value in sorted(defines.items()))]
+    try:
+        return _library(source, command, arguments)
+    except BuildError as refused:
+        if OPENMP not in arguments:
+            raise
+        try:
+            library = _library(source, command, [argument for argument in arguments if argument != OPENMP])
+        except BuildError:
+            raise refused from None
+        _warn_of_one_thread(command[0])
+        return library
+
+
+@functools.cache
+def _warn_of_one_thread(name: str) -> None:
+    """Once a process, which builds several sources."""
+    message = f"{name} compiles lopt's C++ kernels without {OPENMP} only, so they run on one thread: install OpenMP or set CXX"
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+def _library(source: Path, command: list[str], arguments: list[str]) -> ctypes.CDLL:
     name = f"{source.stem}-{key(text_of(source), command, arguments)}.so"
     cached = cache_folder() / name
     library = _open(cached) if cached.is_file() else None
