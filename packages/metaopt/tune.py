@@ -79,7 +79,9 @@ def describe(tuning: Tuning) -> str:
     """Default and best configuration, their times and ratio, how the run ended, what failed."""
     rows = [["best", f"{tuning.time:.3f} ms", _written(tuning.configuration)]]
     if tuning.default_time is not None:
-        rows.insert(0, ["default", f"{tuning.default_time:.3f} ms", "as in the kernel's space.json"])
+        rows.insert(
+            0, ["default", f"{tuning.default_time:.3f} ms", "what the source takes here where nothing is chosen"]
+        )
     failures = ", ".join(f"{count} {kind}" for kind, count in tuning.failures.items()) or "none"
     ended = f"{tuning.ended}: {tuning.error}" if tuning.error else tuning.ended
     lines = [results.text_table(["", "median time", "configuration"], rows)]

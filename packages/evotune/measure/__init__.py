@@ -8,6 +8,7 @@ worker     the process around it; pool: all of them, from outside
 recorder   every configuration -> a recording
 runner     Kernel Tuner's runner over the pool; drive: optimizers and strategies on top of it
 jailed     a file as an optimizer, which asks from the jail
+default    the configuration that a source takes by itself
 tuner      an optimizer's choice -> the tuned entry
 """
 

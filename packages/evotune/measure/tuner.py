@@ -19,7 +19,7 @@ from metabench.kernel import Kernel, cpu_device, find
 from metabench.replay import Limits, Stop, global_seed
 from metabench.space import Space
 
-from . import tuned
+from . import default, tuned
 from .ab import Comparison, compare
 from .device import compiler_version
 from .drive import Optimizer, drive, strategy_of
@@ -42,8 +42,9 @@ class Tuning:
         kernel, device, backend, shape_class, dtype: what the configuration holds for.
         flags: compiler flags.
         configuration: the fastest, {parameter: value}.
-        time, default_time: milliseconds of it and of the default configuration: medians of runs in turns, or, if there was
-            no such comparison, the least times of their evaluations. `default_time` is None if the default fails.
+        time, default_time: milliseconds of it and of the default configuration, which is what the source takes with these
+            flags: medians of runs in turns, or, if there was no such comparison, the least times of their evaluations.
+            `default_time` is None if the default fails.
         speedup: default's time by the fastest's: (median over the rounds of the comparison, lower and upper quartile); None
             without a comparison.
         tuner, seed: who chose, and its seed.
@@ -129,6 +130,7 @@ def tune(
     strategy = strategy_of(optimizer)
     task = Task.of(kernel, device, flags, **{"cutoff": 5.0, **task_options})
     space = Space.from_t1(kernel.space_definition())
+    space.defaults |= default.of_source(task, space)
     job = _Job(task, space, name or _name_of(optimizer), seed, Path(folder) if folder else None)
     with Pool(task, workers) as pool:
         runner = MeasuringRunner(
@@ -161,12 +163,12 @@ def _search(strategy: Any, runner: MeasuringRunner, options: Mapping[str, Any] |
 
 def _compare(pool: Pool, runner: MeasuringRunner, finalists: int, rounds: int) -> Comparison | None:
     """The default and the fastest few in turns; None if there is nothing to compare, or one of them fails now."""
-    default = _default(runner)
+    standard = _default(runner)
     fastest = [o.configuration for o in runner.ranking()[:finalists]]
-    if default is None or not default.correct or not finalists:
+    if standard is None or not standard.correct or not finalists:
         return None
     try:
-        return compare(pool, [default.configuration, *(c for c in fastest if c != default.configuration)], rounds)
+        return compare(pool, [standard.configuration, *(c for c in fastest if c != standard.configuration)], rounds)
     except WorkerDied as death:
         warnings.warn(f"the final comparison was given up: {death}", stacklevel=3)
         return None
@@ -215,11 +217,11 @@ class _Job:
         return replace(result, files=files)
 
     def _result(self, runner: MeasuringRunner, ended: str, error: str, comparison: Comparison | None) -> Tuning:
-        best, default = runner.best, _default(runner)
+        best, standard = runner.best, _default(runner)
         if best is None or best.time is None:
             raise UserError(self._nothing_works(runner))
         configuration, time, speedup = best.configuration, best.time, None
-        default_time = default.time if default else None
+        default_time = standard.time if standard else None
         if comparison:
             place = comparison.best
             configuration, time = comparison.configurations[place], comparison.milliseconds(place)
