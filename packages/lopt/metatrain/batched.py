@@ -1,13 +1,15 @@
 """`small_fc_step` for many particles at once, each with meta-weights of its own, in place.
 
-One pass over (particles, channels, elements). Time features and the first bias enter as one number per unit and particle, on
-a channel that is always one, so the large product has 29 inputs, not 39. `lopt.step.reference` goes further and adds a vector
-per row and one per column after the product; on matrices with rows of 16 that broadcast costs more than the product saves
-(measured: 32 hidden units by 3.4 ns an element). A test holds this file against `small_fc_step`.
+`step_` takes it in C++ (`compiled`) where that can be built, else by `reference_step_` in plain PyTorch: one pass over
+(particles, channels, elements). There time features and the first bias enter as one number per unit and particle, on a channel
+that is always one, so the large product has 29 inputs, not 39. `lopt.step.reference` goes further and adds a vector per row and
+one per column after the product; on matrices with rows of 16 that broadcast costs more than the product saves (measured: 32
+hidden units by 3.4 ns an element). Tests hold both against `small_fc_step`.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass
 
@@ -15,6 +17,8 @@ import torch
 from torch import Tensor
 
 from ..features import BASE_DECAYS, SMALL_FC, Axes, effective_decay, factor_features, safe_rsqrt, time_features
+from ..step import cpu
+from . import compiled
 from .layout import Layout, Piece
 
 EXP_MULT, STEP_MULT = 1e-3, 1e-2  # as `small_fc_step` has them
@@ -30,9 +34,20 @@ class MetaBatch:
     time: Tensor  # (n, h, 11)
     biases: tuple[Tensor, ...]  # (n, out, 1) each
     tail: tuple[Tensor, ...]  # (n, out, in): the layers after the first
-    momentum: Tensor  # (n, 3) effective decays
-    rms: Tensor  # (n, 1)
-    adafactor: Tensor  # (n, 3)
+    decays: Tensor  # (n, 7) effective ones: momentum 3, rms, adafactor 3
+    packed: Tensor | None  # (n, K) the network as `compiled` reads it, if it serves such widths
+
+    @property
+    def momentum(self) -> Tensor:  # (n, 3)
+        return self.decays[:, :3]
+
+    @property
+    def rms(self) -> Tensor:  # (n, 1)
+        return self.decays[:, 3:4]
+
+    @property
+    def adafactor(self) -> Tensor:  # (n, 3)
+        return self.decays[:, 4:]
 
 
 @dataclass
@@ -56,11 +71,24 @@ class State:
 
 
 class Scratch:
-    """Buffers of a step, made once: `n` particles, the elements of a layout, the widths of the network."""
+    """What a step of `n` particles needs besides, made once for a layout and the hidden widths of the network.
 
-    def __init__(self, n: int, layout: Layout, hidden: tuple[int, ...]) -> None:
-        self.x = torch.ones(n, SMALL_FC.size + 1, layout.size)  # the last channel stays one: it carries the bias
-        self.layers = [torch.empty(n, width, layout.size) for width in (*hidden, OUTPUTS)]
+    backend: "auto" steps in C++ where it serves these widths and can be built, "reference" in PyTorch, "cpu" in C++ or not at all
+    (ValueError).
+    """
+
+    def __init__(self, n: int, layout: Layout, hidden: tuple[int, ...], backend: str = "auto") -> None:
+        self.n, self.size, self.hidden = n, layout.size, hidden
+        self.kernel = compiled.kernel(layout, hidden, backend)  # None: the reference steps
+
+    @functools.cached_property
+    def x(self) -> Tensor:
+        """The reference's inputs; the last channel stays one: it carries the bias."""
+        return torch.ones(self.n, SMALL_FC.size + 1, self.size)
+
+    @functools.cached_property
+    def layers(self) -> list[Tensor]:
+        return [torch.empty(self.n, width, self.size) for width in (*self.hidden, OUTPUTS)]
 
 
 def parameters_of(hidden: tuple[int, ...]) -> int:
@@ -84,11 +112,11 @@ def meta_batch(theta: Tensor, hidden: tuple[int, ...] = (32, 32)) -> MetaBatch:
     """(n, D) flat meta-weights, one row per particle."""
     weights, biases, offsets = split(theta, hidden)
     first, size = weights[0], SMALL_FC.size
-    decays = effective_decay([*BASE_DECAYS[0], BASE_DECAYS[1], *BASE_DECAYS[2]], offsets)
+    decays = effective_decay([*BASE_DECAYS[0], BASE_DECAYS[1], *BASE_DECAYS[2]], offsets).contiguous()
     return MetaBatch(
         first=first[:, :, list(SMALL_FC.order)].contiguous(), time=first[:, :, size:].contiguous(),
         biases=tuple(b[..., None].contiguous() for b in biases), tail=tuple(w.contiguous() for w in weights[1:]),
-        momentum=decays[:, :3], rms=decays[:, 3:4], adafactor=decays[:, 4:])  # fmt: skip
+        decays=decays, packed=cpu.pack(size, weights, biases) if compiled.serves(hidden) else None)  # fmt: skip
 
 
 def initial_state(layout: Layout, n: int) -> State:
@@ -109,6 +137,16 @@ def step_(
     p: Tensor, g: Tensor, state: State, meta: MetaBatch, layout: Layout, scratch: Scratch, lr: Tensor | float = 1.0
 ) -> None:
     """One step of every particle in place. p, g: (n, size). lr: a number, or (n, size) for rates per element."""
+    if scratch.kernel is not None and scratch.kernel.takes(p, g, state, meta, layout):
+        scratch.kernel.step_(p, g, state, meta, STEP_MULT * lr, EXP_MULT)
+    else:
+        reference_step_(p, g, state, meta, layout, scratch, lr)
+
+
+def reference_step_(
+    p: Tensor, g: Tensor, state: State, meta: MetaBatch, layout: Layout, scratch: Scratch, lr: Tensor | float = 1.0
+) -> None:
+    """`step_` in plain PyTorch."""
     accumulate_(state, g, meta, layout)
     x = scratch.x  # (n, 29, size)
     vector_channels_(x[:, :16], p, g, state, layout)

@@ -54,8 +54,7 @@ class Instances:
         copies = len(rows) // self.n
         tensors = self.layout.unpack(rows * self.multiplier.repeat(copies, 1))
         examples = [x.repeat(copies, *(1,) * (x.ndim - 1)) for x in batch]
-        one = lambda own, *examples: self.task.loss(own, *examples)  # noqa: E731
-        return self.task.loss_scale * torch.func.vmap(one)(tensors, *examples)
+        return self.task.loss_scale * self.task.losses(tensors, *examples)
 
     def losses_and_gradients(self, rows: Tensor, batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """(k n,) losses, (k n, size) their gradients."""

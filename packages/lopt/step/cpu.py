@@ -246,7 +246,7 @@ def _measure(
     rates, decays = rates.contiguous(), decays.contiguous()
     lib.measure(tensors.data_ptr(), len(p), made.tiles.data_ptr(), n, rates.data_ptr(), decays.data_ptr(), bound, replace_nan,
                 partials.data_ptr(), squares.data_ptr(), moments.data_ptr(), mean_square.data_ptr(), means.data_ptr(),
-                _threads())  # fmt: skip
+                threads())  # fmt: skip
     torch.autograd.graph.increment_version([*m, *v, *factors])
     return mean_square, means
 
@@ -264,14 +264,14 @@ def _direction(
     stride = network.shape[1] if network.ndim == 2 else 0
     _libraries[handle].apply(*[None] * 7, tensors.data_ptr(), made.tiles.data_ptr(), len(made.tiles), rates.data_ptr(),
                              mean_square.data_ptr(), bias.data_ptr(), network.data_ptr(), stride, bound, replace_nan,
-                             _threads())  # fmt: skip
+                             threads())  # fmt: skip
     torch.autograd.graph.increment_version(out)
 
 
 _parent = os.getpid()
 
 
-def _threads() -> int:
+def threads() -> int:
     """As many as torch uses; one in a forked child, where GNU's OpenMP has lost its threads and would wait for them."""
     return torch.get_num_threads() if os.getpid() == _parent else 1
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import data as made
-from .base import Data, Task, cross_entropy, dense, disguise
+from .base import Data, Task, cross_entropy, dense, disguise, softmax
 
 LENGTH = 96  # characters of a row of generated text
 
@@ -23,7 +23,7 @@ def attention(x: Tensor, qkv: Tensor, out: Tensor, heads: int) -> Tensor:
     q, k, v = (y.unflatten(-1, (heads, d // heads)).transpose(1, 2) for y in (x @ qkv.mT).split(d, -1))
     scores = q @ k.mT / math.sqrt(d // heads)
     scores = scores + torch.full((time, time), -1e9).triu(1)
-    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2) @ out.mT
+    return (softmax(scores) @ v).transpose(1, 2).flatten(2) @ out.mT
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,73 @@
+// A step of small_fc for many particles, each with meta-weights of its own: lopt/metatrain/compiled.py.
+//
+// The passes of measure.h and apply.h, on one tensor after the other while it lies in the caches; a tensor is one tile. A thread
+// takes whole particles, so how many there are does not change a sum.
+#include "apply.h"
+#include "measure.h"
+
+namespace lopt {
+namespace {
+
+// Of all particles. Addresses in `tensors` are the first one's; `next`, (T, 7), is how many bytes further the next one's lie.
+struct Particles {
+    const index_t *tensors, *tiles, *next, *starts;  // starts: of each tensor in a row
+    index_t tensor_count, size, vectors;             // elements of a row, and of its tensors below two dimensions
+    const float *rates, *decays, *bias, *network, *each;  // each: per element, or null
+    index_t network_size, each_stride;
+};
+
+// What a thread needs.
+struct Workplace {
+    std::vector<index_t> records;
+    std::vector<double> squares, moments;
+    Block block;
+    Scratch scratch;
+};
+
+inline void step_tensor(const Particles& all, const Step& step, index_t particle, index_t i, Workplace& w) {
+    constexpr int MEANS = 9;
+    float mean_square[FEATURES], means[MEANS];
+    const Tile tile(all.tiles + i * plan::TILE_FIELDS);
+    sums_of_tile(step, tile, nullptr);
+    Tensor t(step.bases, step.record(i));
+    t.m_stride = all.size;
+    t.d_stride = all.vectors;
+    Accumulate first(step, t, tile, w.block);
+    for_each_block(t, tile, w.block, first);
+    first.store(w.squares.data() + i * FEATURES, w.moments.data() + i * MEANS);
+    fold_tensor(step, i, w.squares.data(), w.moments.data(), mean_square, means);
+    const float* network = all.network + particle * all.network_size;
+    w.scratch.first.fold(t, network, mean_square, all.bias + particle * HIDDEN);
+    Apply second(t, step.rule(i), all.rates + i * plan::RATES, network + FIRST_SIZE, w.scratch);
+    if (all.each) second.each = all.each + particle * all.each_stride + all.starts[i];
+    for_each_block(t, tile, w.scratch.block, second);
+}
+
+inline void step_particle(const Particles& all, index_t particle, Workplace& w) {
+    w.records.assign(all.tensors, all.tensors + all.tensor_count * plan::FIELDS);
+    w.squares.resize(all.tensor_count * FEATURES);
+    w.moments.resize(all.tensor_count * 9);
+    for (index_t i = 0; i < all.tensor_count; ++i)
+        for (int k = plan::P; k <= plan::FAST; ++k) w.records[i * plan::FIELDS + k] += particle * all.next[i * 7 + k];
+    const Step step{w.records.data(), all.tiles, all.rates, all.decays + particle * 7, Bases{}, __builtin_inff(), false};
+    for (index_t i = 0; i < all.tensor_count; ++i) step_tensor(all, step, particle, i, w);
+}
+
+}  // namespace
+}  // namespace lopt
+
+// tensors, tiles: a plan with one tile a tensor; rates (T, 6); decays (n, 7); bias (n, h); network (n, network_size) as
+// `lopt.step.cpu.pack` lays it out; each: null, or rates per element, each_stride apart. In place: p, m, v, slow, fast.
+extern "C" void lopt_particles(int64_t particles, const int64_t* tensors, const int64_t* tiles, const int64_t* next,
+                               const int64_t* starts, int64_t tensor_count, int64_t size, int64_t vectors, const float* rates,
+                               const float* decays, const float* bias, const float* network, int64_t network_size,
+                               const float* each, int64_t each_stride, int threads) {
+    using namespace lopt;
+    const Particles all{tensors, tiles, next, starts, tensor_count, size, vectors, rates,
+                        decays, bias, network, each, network_size, each_stride};
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (int64_t i = 0; i < particles; ++i) {
+        static thread_local Workplace workplace;
+        step_particle(all, i, workplace);
+    }
+}
