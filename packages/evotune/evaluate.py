@@ -1,7 +1,8 @@
 """From a program to its score, in steps of growing cost: static check, a toy space, one space, all spaces with several seeds.
 
 All candidates meet the same seeds, so that they are compared on paired runs. The first failure of a candidate ends its
-evaluation.
+evaluation. A run ends when the optimum was measured, for its score cannot change any more; those on the toy space and the first
+on the first recording go on, so that what a program does to the end of its budget is seen.
 
 A program that was seen before costs nothing: one with the same syntax tree has the same evaluation at once; one that makes
 the same requests in the same order, on the toy space and in the first run on the first recording, has it after these two runs.
@@ -214,7 +215,7 @@ class _Candidate:
     def evaluate(self, bar: float | None) -> Evaluation:
         """The cascade: toy space, one space, all spaces repeat by repeat as long as there is a chance to reach the bar."""
         recordings = self._evaluator.recordings
-        if not self._take(self._toy().result()) or not self._play([(recordings[0], 0)]):
+        if not self._take(self._toy().result()) or not self._play([(recordings[0], 0)], whole=True):
             return self._result()
         trace = self._digest.hexdigest()
         if (known := self._evaluator._seen(trace, self._seed, self._repeats)) is not None:
@@ -239,11 +240,13 @@ class _Candidate:
         play = Play(self._source, self._name, toy_recording(), Limits(), self._seed, self._imports, every_request=True)
         return self._evaluator._launcher.submit(play)
 
-    def _play(self, which: list[tuple[Recording, int]]) -> bool:
-        """Runs on recordings, by number of the repeat, side by side; False once one failed."""
+    def _play(self, which: list[tuple[Recording, int]], whole: bool = False) -> bool:
+        """Runs on recordings, by number of the repeat, side by side, until the optimum is measured or, if `whole`, to the end
+        of the budget; False once one failed."""
         plays = []
         for recording, repeat in which:
-            limits = Limits(seconds=self._evaluator._baseline(recording).end)
+            base = self._evaluator._baseline(recording)
+            limits = Limits(seconds=base.end, loss=None if whole else base.optimum)
             play = Play(self._source, self._name, recording, limits, self._seed + repeat, self._imports)
             plays.append((recording, self._evaluator._launcher.submit(play)))
         outcomes = [(recording, future.result()) for recording, future in plays]

@@ -15,11 +15,13 @@ from evotune.evolve import evolve
 from evotune.generators import Generator, Reply
 from evotune.generators.base import Messages
 from evotune.generators.components import ComponentsGenerator
-from evotune.jail import JailLimits
+from evotune.jail import Jail, JailLimits, Outcome
 from evotune.toy import toy_recording
+from metabench.baseline import baseline
 from metabench.errors import UserError
 from metabench.recording import Recording
 from metabench.replay import Limits
+from metabench.score import performance
 
 FIRST = """
 import random
@@ -43,6 +45,36 @@ def test_what_makes_the_same_requests_is_a_repetition_and_costs_two_runs(two_rec
     assert again.repeated and again.name == "B" and again.runs == first.runs and again.trace == first.trace
     assert again.cpu_seconds < first.cpu_seconds / 2, "2 runs of 13"
     assert not other.repeated and other.trace != first.trace, "the toy space alone does not decide"
+
+
+class Listening(launch.Local):
+    """Keeps what was played, and how it ended."""
+
+    def __init__(self) -> None:
+        super().__init__(1, JailLimits())
+        self.heard: list[tuple[launch.Play, Outcome]] = []
+
+    def _run(self, play: launch.Play) -> Outcome:
+        outcome = super()._run(play)
+        self.heard.append((play, outcome))
+        return outcome
+
+
+def test_a_run_that_has_the_optimum_is_over_and_scores_what_it_would_have(two_recordings: list[Recording]) -> None:
+    seeds, plays = range(6), Listening()
+    with Evaluator(two_recordings, repeats=len(seeds), workers=1, launcher=plays) as evaluator:
+        evaluated = evaluator.evaluate(FIRST)
+    cut = {(p.recording.name, p.seed): outcome.trace for p, outcome in plays.heard}
+    shorter = 0
+    with Jail() as jail:
+        for recording in two_recordings:
+            base = baseline(recording)
+            whole = [jail.run(FIRST, "A", recording, Limits(seconds=base.end), seed).trace for seed in seeds]
+            assert evaluated.runs[recording.name] == tuple(performance(trace, recording, base) for trace in whole)
+            shorter += sum(len(cut[recording.name, trace.seed].rows) < len(trace.rows) for trace in whole)
+    ended = [outcome.trace.ended for _, outcome in plays.heard]
+    assert shorter == ended.count("found") > 2
+    assert "found" not in ended[:2], "the toy space and the first run go on to the end"
 
 
 class Twins(Generator):
