@@ -70,8 +70,9 @@ class Searchspace:
         return {configuration: row for row, configuration in enumerate(self.list)}
 
     def get_list_numpy(self) -> np.ndarray:
-        """All configurations, (n, d)."""
-        return np.array(self.list, dtype=None if all(self.tune_param_is_numeric.values()) else object)
+        """All configurations, (n,), with a field for each parameter."""
+        fields = [(name, np.array(values).dtype) for name, values in self.tune_params.items()]
+        return np.array(self.list, dtype=fields)
 
     def get_list_param_indices_numpy(self) -> np.ndarray:
         """Value indices of all configurations, (n, d)."""
@@ -180,8 +181,20 @@ class Searchspace:
     def order_param_configs(
         self, param_configs: list[Configuration], order: Sequence[int], randomize_in_params: bool = True
     ) -> list[Configuration]:
-        """Configurations sorted so that parameters late in `order` vary fastest; ties at random if asked."""
-        items = list(param_configs)
-        if randomize_in_params:
-            self._random.shuffle(items)
-        return sorted(items, key=lambda c: tuple(self._places[p][c[p]] for p in order))
+        """A random one of different configurations, then those that differ from it in the first parameter of `order`, then
+        those that differ in the second and not the first, and so on; each of these groups shuffled if asked.
+
+        Raises:
+            UserError: `order` does not name each parameter's place once.
+        """
+        if sorted(order) != list(range(self.num_params)):
+            raise UserError(f"order must hold each of 0 to {self.num_params - 1} once, not {list(order)}")
+        first = param_configs[int(self._random.integers(len(param_configs)))]
+        groups: list[list[Configuration]] = [[] for _ in order]
+        for configuration in param_configs:
+            differing = (place for place, j in enumerate(order) if configuration[j] != first[j])
+            if (place := next(differing, None)) is not None:
+                groups[place].append(configuration)
+        for group in groups if randomize_in_params else ():
+            self._random.shuffle(group)
+        return [first, *(configuration for group in groups for configuration in group)]
