@@ -10,7 +10,7 @@ import numpy as np
 from metabench import catalog, hub, results
 from metabench.baseline import baseline
 from metabench.errors import UserError
-from metabench.files import read_json
+from metabench.formats import kernel_tuner
 from metabench.recording import Recording
 from metabench.space import Space
 
@@ -66,8 +66,9 @@ def fetch(options: argparse.Namespace) -> str:
 
 def describe(name: str, root: str | None) -> str:
     """Facts on a recording (or on each of a kernel's), or on a T1 definition."""
-    if name.endswith((".json", ".json.gz")) and "ConfigurationSpace" in read_json(Path(name)):
-        return describe_space(Space.from_t1(name))
+    path = Path(name).expanduser()
+    if name.endswith((".json", ".json.gz")) and "ConfigurationSpace" in kernel_tuner.parse(path):
+        return describe_space(Space.from_t1(path))
     return "\n\n".join(describe_recording(r) for r in catalog.select(name, root))
 
 

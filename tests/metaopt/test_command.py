@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
+
+from metabench.kernel import find
+from metabench.space import Space
 
 
 def test_without_arguments_it_lists_its_verbs(metaopt) -> None:
@@ -106,6 +110,32 @@ def test_a_file_tunes_from_the_jail_unless_it_is_trusted(metaopt, tmp_path: Path
     assert "by quiet (ended: error: CandidateFailed: crash: ZeroDivisionError: division by zero" in jailed.stdout
     trusted = metaopt(*options, "tuner=loud.py", "jail=false", "budget=3")
     assert trusted.returncode == 0 and "it ran" in trusted.stdout
+
+
+def test_without_a_number_of_evaluations_the_whole_space_is_what_may_be_measured(metaopt) -> None:
+    done = metaopt(
+        "tune", "kernel=gemm", "budget=null", "seconds=1", "tuner=random_search", "finalists=0", "keep=false"
+    )
+    size = len(Space.from_t1(find("gemm").space_definition()))
+    assert done.returncode == 0 and f"tuning gemm: 1/{size} " in done.stdout
+
+
+def test_a_recording_that_is_still_open_and_a_definition_are_shown(
+    metaopt, recording_file: Path, tmp_path: Path
+) -> None:
+    """A run that goes on, or was killed, leaves a cache without its closing braces: `score` takes it, and so must this."""
+    whole = gzip.decompress(recording_file.read_bytes()).decode().rstrip()
+    assert whole.endswith("}}}")
+    (tmp_path / "toy" / "open.json").write_text(whole[:-2] + ",\n")
+    shown = metaopt("spaces", "show", "toy/open.json")
+    assert shown.returncode == 0 and shown.stdout.startswith("toy/open\n") and "60 of them valid" in shown.stdout
+    definition = find("gemm").folder / "space.json"
+    assert "restriction: " in metaopt("spaces", "show", str(definition)).stdout
+    (tmp_path / "list.json").write_text("[1]")
+    wrong = metaopt("spaces", "show", "list.json")
+    assert (
+        wrong.returncode == 2 and "list.json is no Kernel Tuner cache: expected an object, found list" in wrong.stderr
+    )
 
 
 def test_the_zoo_is_compared(metaopt) -> None:
