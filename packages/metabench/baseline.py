@@ -8,8 +8,10 @@ of all their steps, and no time grid is involved until the end T is known.
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -24,7 +26,7 @@ CUTOFF = 0.95  # T is when random search is this much of the way from the median
 _SEED = 20_251_129
 _CHUNK = 200_000  # configurations held at a time: what fits the processor's cache
 _CHUNK_OF_WHOLE = (
-    2_000_000  # the same for whole permutations, where the draws depend on it, and published scores on the draws
+    2_000_000  # the same for whole permutations: the draws depend on it, and published scores on the draws
 )
 _VERSION = "2"
 
@@ -83,9 +85,7 @@ def _fingerprint(recording: Recording, permutations: int) -> str:
     return digest.hexdigest()[:24]
 
 
-def _store(path: folders.Path, array: np.ndarray) -> None:
-    import io
-
+def _store(path: Path, array: np.ndarray) -> None:
     buffer = io.BytesIO()
     np.save(buffer, array)
     try:

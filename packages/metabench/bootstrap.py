@@ -105,11 +105,15 @@ def holm(p: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def repeats_to_see(difference: float, spread: float, level: float = LEVEL) -> int:
-    """Repeats needed before a true difference shows at this level with 80 % power, when pairs differ by `spread` (one s.d.)."""
+def repeats_to_see(difference: float, spread: float) -> int:
+    """Repeats needed before a true difference shows at the 5 % level with 80 % power, when pairs differ by `spread` (one s.d.).
+
+    Raises:
+        ValueError: the difference is not positive.
+    """
     if not difference > 0:
         raise ValueError(f"a difference must be positive, not {difference}")
-    z = {0.95: 1.96, 0.99: 2.576}[level] + 0.8416
+    z = 1.96 + 0.8416
     return max(2, int(np.ceil((z * spread / difference) ** 2)))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from .figures import GREY, figure, legend_below, log_ticks, save, style
 from .recording import Recording
 from .score import Scores
+from .summary import ranked
 
 _EVERY = 10  # of the 1,000 points of a curve, what goes into the CSV
 _START = 0.02  # of the budget, in which curves fall from anywhere; it does not stretch the axis
@@ -125,9 +126,7 @@ def heatmap(scores: Scores, stem: Path) -> list[Path]:
     """P of each optimizer on each kernel (rows) and device (columns), one panel per optimizer, best mean first."""
     estimator = scores.estimators[0]
     kernels, devices = (list(dict.fromkeys(n.split("/")[k] for n in scores.recordings)) for k in (0, -1))
-    order = sorted(
-        scores.optimizers, key=lambda o: -np.nan_to_num(scores.mean(o, estimator=estimator).mean, nan=-np.inf)
-    )
+    order = ranked(scores, estimator)
     across = min(2, len(order))
     down = -(-len(order) // across)
     width = across * (1.8 + 0.62 * len(devices))

@@ -28,9 +28,9 @@ def run(config: DictConfig, out: Path) -> str:
     scores = scores_of(optimizers, recordings, config.scoring, config.seed, config.get("repeats"))
     print(summary.summary(scores, config.scoring.noisy))
     write(scores, out, noisy=config.scoring.noisy, recordings=recordings)
-    best = summary.ranked(scores)[0]
     if not scores.complete().optimizers:
         raise UserError(f"no optimizer has a score on all spaces; {out / 'scores.txt'} says why")
+    best = summary.ranked(scores)[0]
     return f"best: {best}, mean P {scores.mean(best, estimator=scores.estimators[0])}"
 
 

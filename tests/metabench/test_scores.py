@@ -142,6 +142,9 @@ def test_the_power_note_matches_a_simulation() -> None:
     pairs = rng.normal(0.5, 1.0, (2000, n))
     found = np.abs(pairs.mean(axis=1)) / (pairs.std(axis=1, ddof=1) / math.sqrt(n)) > 1.96
     assert 0.75 < np.mean(found) < 0.88
+    for nothing in (0.0, -0.1, math.nan):
+        with pytest.raises(ValueError, match="a difference must be positive"):
+            bootstrap.repeats_to_see(nothing, spread=1.0)
 
 
 def test_prefixes_and_whole_permutations_give_the_same_baseline(bumpy: Recording) -> None:
