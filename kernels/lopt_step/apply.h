@@ -56,7 +56,6 @@ struct Apply {
     Factors factors;
     index_t batch_at = 0, panel_at = 0;
     int panel_width = 0, whole_piece = -1;  // column of the one piece that fills a block
-    const float* each = nullptr;            // what every element's step is multiplied by besides, if anything
 
     Apply(const Tensor& tensor, const GradientRule& gradient_rule, const float* own_rates, const float* tail_weights,
           Scratch& scratch)
@@ -138,16 +137,8 @@ struct Apply {
         else if (c < 0) run_first<VECTORS>(s.first.vector[0], b.f, s.activations, count, buffered);
         else run_first<VECTORS>(s.first.vector[0], b.f, s.activations, count, row_and_column);
         run_tail(tail, s.activations, count);
-        if (each) scale_each();
         write();
         b.empty();
-    }
-
-    void scale_each() {
-        for (int k = 0; k < s.block.pieces; ++k) {
-            const Piece& own = s.block.piece[k];
-            for (int i = 0; i < own.n; ++i) s.activations.output[0][own.at + i] *= each[own.e + i];
-        }
     }
 
     // out <- shrink p - step, or shrink (p - step); nothing in a skipped step.

@@ -57,9 +57,9 @@ struct Block {
         t.g.read(e, n, g + count);
         rule(g + count, n);
         copy(t.v + e, n, v + count);
-        for (int k = 0; k < 3; ++k) copy(t.m + k * t.m_stride + e, n, m[k] + count);
+        for (int k = 0; k < 3; ++k) copy(t.m + k * t.numel + e, n, m[k] + count);
         if (!t.factored)
-            for (int k = 0; k < 3; ++k) copy(t.fast + k * t.d_stride + e, n, d[k] + count);
+            for (int k = 0; k < 3; ++k) copy(t.fast + k * t.numel + e, n, d[k] + count);
         count += n;
     }
 

@@ -244,9 +244,9 @@ struct Accumulate {
         for (int i = 0; i < b.pieces; ++i) {
             const Piece& s = b.piece[i];
             copy(b.v + s.at, s.n, t.v + s.e);
-            for (int k = 0; k < 3; ++k) copy(b.m[k] + s.at, s.n, t.m + k * t.m_stride + s.e);
+            for (int k = 0; k < 3; ++k) copy(b.m[k] + s.at, s.n, t.m + k * t.numel + s.e);
             if (!t.factored)
-                for (int k = 0; k < 3; ++k) copy(b.d[k] + s.at, s.n, t.fast + k * t.d_stride + s.e);
+                for (int k = 0; k < 3; ++k) copy(b.d[k] + s.at, s.n, t.fast + k * t.numel + s.e);
         }
     }
 

@@ -1,7 +1,8 @@
 // A step of small_fc for many particles, each with meta-weights of its own: lopt/metatrain/compiled.py.
 //
 // The passes of measure.h and apply.h, on one tensor after the other while it lies in the caches; a tensor is one tile. A thread
-// takes whole particles, so how many there are does not change a sum.
+// takes whole particles, so how many there are does not change a sum. A particle's m has one decay of all tensors after the other;
+// the passes want a tensor's three together, so they are copied out and back; that it takes time was not measurable.
 #include "apply.h"
 #include "measure.h"
 
@@ -12,7 +13,7 @@ namespace {
 struct Particles {
     const index_t *tensors, *tiles, *next, *starts;  // starts: of each tensor in a row
     index_t tensor_count, size, vectors;             // elements of a row, and of its tensors below two dimensions
-    const float *rates, *decays, *bias, *network, *each;  // each: per element, or null
+    const float *rates, *decays, *bias, *network, *each;  // each: what an element's step is multiplied by, or null
     index_t network_size, each_stride;
 };
 
@@ -20,9 +21,15 @@ struct Particles {
 struct Workplace {
     std::vector<index_t> records;
     std::vector<double> squares, moments;
+    std::vector<float> m, d, step;  // of one tensor
     Block block;
     Scratch scratch;
 };
+
+// n floats of three decays, `from_stride` and `to_stride` apart.
+inline void copy_decays(const float* from, index_t from_stride, float* to, index_t to_stride, index_t n) {
+    for (int k = 0; k < 3; ++k) std::copy_n(from + k * from_stride, n, to + k * to_stride);
+}
 
 inline void step_tensor(const Particles& all, const Step& step, index_t particle, index_t i, Workplace& w) {
     constexpr int MEANS = 9;
@@ -30,8 +37,9 @@ inline void step_tensor(const Particles& all, const Step& step, index_t particle
     const Tile tile(all.tiles + i * plan::TILE_FIELDS);
     sums_of_tile(step, tile, nullptr);
     Tensor t(step.bases, step.record(i));
-    t.m_stride = all.size;
-    t.d_stride = all.vectors;
+    float *const m = t.m, *const d = t.fast;
+    copy_decays(m, all.size, t.m = w.m.data(), t.numel, t.numel);
+    if (!t.factored) copy_decays(d, all.vectors, t.fast = w.d.data(), t.numel, t.numel);
     Accumulate first(step, t, tile, w.block);
     for_each_block(t, tile, w.block, first);
     first.store(w.squares.data() + i * FEATURES, w.moments.data() + i * MEANS);
@@ -39,16 +47,25 @@ inline void step_tensor(const Particles& all, const Step& step, index_t particle
     const float* network = all.network + particle * all.network_size;
     w.scratch.first.fold(t, network, mean_square, all.bias + particle * HIDDEN);
     Apply second(t, step.rule(i), all.rates + i * plan::RATES, network + FIRST_SIZE, w.scratch);
-    if (all.each) second.each = all.each + particle * all.each_stride + all.starts[i];
     for_each_block(t, tile, w.scratch.block, second);
+    copy_decays(t.m, t.numel, m, all.size, t.numel);
+    if (!t.factored) copy_decays(t.fast, t.numel, d, all.vectors, t.numel);
+    if (!all.each) return;
+    float* p = reinterpret_cast<float*>(step.record(i)[plan::P]);  // `second` left p and wrote -step
+    const float* each = all.each + particle * all.each_stride + all.starts[i];
+    for (index_t e = 0; e < t.numel; ++e) p[e] += each[e] * w.step[e];
 }
 
 inline void step_particle(const Particles& all, index_t particle, Workplace& w) {
     w.records.assign(all.tensors, all.tensors + all.tensor_count * plan::FIELDS);
     w.squares.resize(all.tensor_count * FEATURES);
     w.moments.resize(all.tensor_count * 9);
-    for (index_t i = 0; i < all.tensor_count; ++i)
-        for (int k = plan::P; k <= plan::FAST; ++k) w.records[i * plan::FIELDS + k] += particle * all.next[i * 7 + k];
+    w.m.resize(3 * all.size), w.d.resize(3 * all.vectors), w.step.resize(all.each ? all.size : 0);
+    for (index_t i = 0; i < all.tensor_count; ++i) {
+        index_t* r = w.records.data() + i * plan::FIELDS;
+        for (int k = plan::P; k <= plan::FAST; ++k) r[k] += particle * all.next[i * 7 + k];
+        if (all.each) r[plan::OUT] = static_cast<index_t>(number(w.step.data()));
+    }
     const Step step{w.records.data(), all.tiles, all.rates, all.decays + particle * 7, Bases{}, __builtin_inff(), false};
     for (index_t i = 0; i < all.tensor_count; ++i) step_tensor(all, step, particle, i, w);
 }
@@ -57,7 +74,8 @@ inline void step_particle(const Particles& all, index_t particle, Workplace& w) 
 }  // namespace lopt
 
 // tensors, tiles: a plan with one tile a tensor; rates (T, 6); decays (n, 7); bias (n, h); network (n, network_size) as
-// `lopt.step.cpu.pack` lays it out; each: null, or rates per element, each_stride apart. In place: p, m, v, slow, fast.
+// `lopt.step.cpu.pack` lays it out; each: null, or rates per element, each_stride apart, and then shrink is 0. In place: p, m, v,
+// slow, fast.
 extern "C" void lopt_particles(int64_t particles, const int64_t* tensors, const int64_t* tiles, const int64_t* next,
                                const int64_t* starts, int64_t tensor_count, int64_t size, int64_t vectors, const float* rates,
                                const float* decays, const float* bias, const float* network, int64_t network_size,

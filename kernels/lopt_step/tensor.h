@@ -147,7 +147,6 @@ struct Tensor {
     bool factored, row_is_slow;
     Elements p, g, out;
     float *m, *v, *slow, *fast;  // m: 3 x numel, slow: 3 x slow_size, fast: 3 x fast_size; below two dimensions fast is D
-    index_t m_stride, d_stride;  // from one decay's m (D) to the next: numel, or what particles.cpp says
 
     Tensor(const Bases& b, const index_t* r)
         : numel(r[plan::NUMEL]), outer(r[plan::OUTER]), x(r[plan::X]), mid(r[plan::MID]), z(r[plan::Z]),
@@ -156,8 +155,7 @@ struct Tensor {
           p(number(b.p), r, plan::P, plan::P_TYPE, plan::P_STRIDE0),
           g(number(b.g), r, plan::G, plan::G_TYPE, plan::G_STRIDE0),
           out(number(b.out), r, plan::OUT, plan::OUT_TYPE, plan::OUT_STRIDE0), m(at(b.m, r[plan::M])),
-          v(at(b.v, r[plan::V])), slow(at(b.slow, r[plan::SLOW])), fast(at(b.fast, r[plan::FAST])), m_stride(numel),
-          d_stride(numel) {}
+          v(at(b.v, r[plan::V])), slow(at(b.slow, r[plan::SLOW])), fast(at(b.fast, r[plan::FAST])) {}
 
     index_t row(index_t batch, index_t x_at) const { return (batch / mid * x + x_at) * mid + batch % mid; }
     index_t element(index_t batch, index_t x_at, index_t j) const { return row(batch, x_at) * run + j; }

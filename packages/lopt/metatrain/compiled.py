@@ -105,7 +105,8 @@ class Compiled:
         """p <- p - scale o_0 exp(exp_mult o_1), and the state, of what `takes` accepts; scale: as `batched.step_` has lr."""
         assert meta.packed is not None
         each = _per_element(scale, p) if isinstance(scale, Tensor) else None
-        own = (1.0, 1.0 if isinstance(scale, Tensor) else scale, exp_mult, 1.0, 0.0, 1.0)  # in the order of `cpu.RATES`
+        # In the order of `cpu.RATES`. Rates per element multiply the bare step, which is what a parameter shrunk to 0 leaves.
+        own = (1.0, scale, exp_mult, 1.0, 0.0, 1.0) if each is None else (1.0, 1.0, exp_mult, 0.0, 0.0, 1.0)
         rates = torch.tensor(own, dtype=torch.float32).repeat(len(self.plan.tensors), 1)
         bias = torch.baddbmm(meta.biases[0], meta.time, time_features(state.t)[..., None])  # (n, h, 1)
         g = g.to(torch.float32).contiguous()
