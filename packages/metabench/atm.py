@@ -112,8 +112,8 @@ def _evaluations(recording: Recording, worst_first: np.ndarray) -> tuple[int, in
             end = min(bound, end + 2)  # type: ignore[assignment]
         else:
             start, end = start - 1, min(bound, end + 1)  # type: ignore[assignment]
-    if end == start:
-        raise UserError(f"{recording.name}: the median is so near the optimum that `atm` has no time axis")
+    if end <= start:  # the bound may be 0 or less
+        raise UserError(f"{recording.name}: random search is at the optimum so soon that `atm` has no time axis")
     return start, end
 
 

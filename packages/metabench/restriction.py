@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class Restriction:
     tree: ast.Expression | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Compiled code cannot be pickled; its text can, and means the same on the other side.
+        # Compiled code cannot be pickled; its text can, and means the same on the other side. A callable's `row` can if it can.
         if self.tree is None:
             return Restriction, (self.names, self.text, self.row)
         return _from_text, (self.text, self.names)
@@ -100,12 +101,20 @@ def _from_callable(restriction: Callable[..., Any], names: Sequence[str]) -> Res
     arguments = list(inspect.signature(restriction).parameters)
     by_name = tuple(name for name in names if name in arguments)
     if arguments and len(by_name) == len(arguments):
-        return Restriction(by_name, text, lambda row: restriction(**{name: row[name] for name in by_name}))
+        return Restriction(by_name, text, functools.partial(_ask_by_name, restriction, by_name))
     if len(arguments) != 1:
         raise UserError(
             f"restriction {text!r} takes {', '.join(arguments) or 'nothing'}; it must take one dict, or parameters by name"
         )
-    return Restriction(tuple(names), text, lambda row: restriction(dict(row)))
+    return Restriction(tuple(names), text, functools.partial(_ask_with_copy, restriction))
+
+
+def _ask_by_name(restriction: Callable[..., Any], names: Sequence[str], row: Mapping[str, Any]) -> Any:
+    return restriction(**{name: row[name] for name in names})
+
+
+def _ask_with_copy(restriction: Callable[..., Any], row: Mapping[str, Any]) -> Any:
+    return restriction(dict(row))
 
 
 def _from_text(text: str, names: Sequence[str]) -> Restriction:
