@@ -52,16 +52,21 @@ class Instances:
     def losses(self, rows: Tensor, batch: Sequence[Tensor]) -> Tensor:
         """(k n,) losses of k n rows, k of them per instance (1 for training, 2 for pairs, more for a table of rates)."""
         copies = len(rows) // self.n
-        tensors = self.layout.unpack(rows * self.multiplier.repeat(copies, 1))
+        return self._losses(self.layout.unpack(rows * self.multiplier.repeat(copies, 1)), batch)
+
+    def _losses(self, tensors: list[Tensor], batch: Sequence[Tensor]) -> Tensor:
+        copies = len(tensors[0]) // self.n
         examples = [x.repeat(copies, *(1,) * (x.ndim - 1)) for x in batch]
         return self.task.loss_scale * self.task.losses(tensors, *examples)
 
     def losses_and_gradients(self, rows: Tensor, batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """(k n,) losses, (k n, size) their gradients."""
-        leaf = rows.detach().requires_grad_()
-        losses = self.losses(leaf, batch)
-        (gradient,) = torch.autograd.grad(losses.sum(), leaf)
-        return losses.detach(), gradient
+        multiplier = self.multiplier.repeat(len(rows) // self.n, 1)
+        # Of the tensors, not of the rows: a view's gradient is as large as the rows, and mostly zeros.
+        tensors = [x.requires_grad_() for x in self.layout.unpack(rows.detach() * multiplier)]
+        losses = self._losses(tensors, batch)
+        gradients = torch.autograd.grad(losses.sum(), tensors, allow_unused=True, materialize_grads=True)
+        return losses.detach(), self.layout.pack(gradients).mul_(multiplier)
 
     def state_dict(self) -> dict[str, Tensor | Data]:
         return {"data": self.data, "multiplier": self.multiplier, "origin": self.origin}

@@ -1,9 +1,8 @@
 """What a task is to meta-training: shapes, a start, data, and the loss of one network as a plain function.
 
-Everything random is drawn for `n` instances at once, with a leading axis, from a generator handed in; `loss` is written for a
-single network, as one would write it down, and mapped over particles by `torch.func.vmap`; a family may override `losses`, which
-does that, where the mapping costs as much as the network. The fields of a task are plain
-numbers and words, so a task is a line of JSON.
+Everything random is drawn for `n` instances at once, with a leading axis, from a generator handed in. A family writes `loss`,
+of a single network, as one would write it down, which `torch.func.vmap` maps over particles; or `losses`, of many at once, where
+the mapping costs a good part of the loss. The fields of a task are plain numbers and words, so a task is a line of JSON.
 """
 
 from __future__ import annotations
@@ -74,7 +73,9 @@ class Task:
 
     def loss(self, tensors: list[Tensor], *batch: Tensor) -> Tensor:
         """() mean loss of one network on one batch."""
-        raise NotImplementedError
+        if type(self).losses is Task.losses:
+            raise NotImplementedError
+        return self.losses([x[None] for x in tensors], *(x[None] for x in batch))[0]
 
     def losses(self, tensors: list[Tensor], *batch: Tensor) -> Tensor:
         """(n,) losses of n networks, tensors (n, *shape), each on its own examples."""
@@ -104,6 +105,13 @@ def log_uniform(rng: random.Random, low: float, high: float) -> float:
 def dense(n: int, fan_out: int, fan_in: int, generator: torch.Generator, gain: float = 1.0) -> Tensor:
     """(n, fan_out, fan_in), normal with deviation gain / sqrt(fan_in)."""
     return torch.randn(n, fan_out, fan_in, generator=generator) * (gain / math.sqrt(fan_in))
+
+
+def linear(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+    """x (n, ..., in) by w (n, out, in), plus b (n, out): (n, ..., out), one product for each of n networks."""
+    flat = x.flatten(1, -2)
+    y = flat @ w.mT if b is None else torch.baddbmm(b[:, None], flat, w.mT)
+    return y.unflatten(1, x.shape[1:-1])
 
 
 def pick(x: Tensor, index: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from . import data as made
-from .base import ACTIVATIONS, Data, Task, cross_entropies, cross_entropy, dense, disguise, log_uniform, pick
+from .base import ACTIVATIONS, Data, Task, cross_entropies, dense, disguise, linear, log_uniform, pick
 
 EXAMPLES = 512
 
@@ -65,16 +65,9 @@ class MLPTask(Task):
         index = torch.randint(data["x"].shape[1], (len(data["x"]), self.batch), generator=generator)
         return pick(data["x"], index), pick(data["y"], index)
 
-    def loss(self, tensors: list[Tensor], *batch: Tensor) -> Tensor:
-        x, y = batch
-        for i, (w, b) in enumerate(zip(tensors[::2], tensors[1::2], strict=True)):
-            x = x @ w.mT + b
-            x = ACTIVATIONS[self.activation](x) if i < self.depth else x
-        return (x - y).square().mean() if self.source == "values" else cross_entropy(x, y)
-
     def losses(self, tensors: list[Tensor], *batch: Tensor) -> Tensor:
         x, y = batch
         for i, (w, b) in enumerate(zip(tensors[::2], tensors[1::2], strict=True)):
-            x = torch.baddbmm(b[:, None], x, w.mT)
+            x = linear(x, w, b)
             x = ACTIVATIONS[self.activation](x) if i < self.depth else x
         return (x - y).square().mean((1, 2)) if self.source == "values" else cross_entropies(x, y).mean(1)

@@ -12,18 +12,23 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import data as made
-from .base import Data, Task, cross_entropy, dense, disguise, softmax
+from .base import Data, Task, cross_entropies, dense, disguise, linear, softmax
 
 LENGTH = 96  # characters of a row of generated text
 
 
 def attention(x: Tensor, qkv: Tensor, out: Tensor, heads: int) -> Tensor:
-    """Causal self-attention, x (batch, time, d), qkv (3 d, d), out (d, d)."""
-    _, time, d = x.shape
-    q, k, v = (y.unflatten(-1, (heads, d // heads)).transpose(1, 2) for y in (x @ qkv.mT).split(d, -1))
-    scores = q @ k.mT / math.sqrt(d // heads)
-    scores = scores + torch.full((time, time), -1e9).triu(1)
-    return (softmax(scores) @ v).transpose(1, 2).flatten(2) @ out.mT
+    """Causal self-attention of n networks, x (n, batch, time, d), qkv (n, 3 d, d), out (n, d, d)."""
+    n, batch, time, d = x.shape
+    split = linear(x, qkv).reshape(n * batch, time, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
+    q, k, v = split.reshape(3, n * batch * heads, time, d // heads)
+    scores = torch.baddbmm(torch.full((time, time), -1e9).triu(1), q, k.mT, alpha=1 / math.sqrt(d // heads))
+    return linear((softmax(scores) @ v).view(n, batch, heads, time, -1).transpose(2, 3).flatten(3), out)
+
+
+def norm(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """LayerNorm of n networks, x (n, batch, time, d), scale and shift (n, d)."""
+    return F.layer_norm(x, x.shape[-1:]) * scale[:, None, None] + shift[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -91,16 +96,14 @@ class TransformerTask(Task):
         window = text[torch.arange(n)[:, None, None], row, begin + torch.arange(self.context + 1)]
         return window[..., :-1], window[..., 1:]
 
-    def loss(self, tensors: list[Tensor], *batch: Tensor) -> Tensor:
-        x, y = batch
+    def losses(self, tensors: list[Tensor], *batch: Tensor) -> Tensor:
+        x, y = batch  # (n, batch, time)
         token, place, *others = tensors
         rest = iter(others)
-        x = F.one_hot(x, self.vocab).to(token.dtype) @ token + place  # a product maps, a look-up does not
+        x = linear(F.one_hot(x, self.vocab).to(token.dtype), token.mT) + place[:, None]
         for _ in range(self.depth):
-            x = x + attention(
-                F.layer_norm(x, (self.width,), next(rest), next(rest)), next(rest), next(rest), self.heads
-            )
-            hidden = F.gelu(F.layer_norm(x, (self.width,), next(rest), next(rest)) @ next(rest).mT + next(rest))
-            x = x + hidden @ next(rest).mT + next(rest)
-        x = F.layer_norm(x, (self.width,), next(rest), next(rest))
-        return cross_entropy(x @ (token if self.tied else next(rest)).mT, y)
+            x = x + attention(norm(x, next(rest), next(rest)), next(rest), next(rest), self.heads)
+            hidden = F.gelu(linear(norm(x, next(rest), next(rest)), next(rest), next(rest)))
+            x = x + linear(hidden, next(rest), next(rest))
+        x = norm(x, next(rest), next(rest))
+        return cross_entropies(linear(x, token if self.tied else next(rest)), y).mean((1, 2))
