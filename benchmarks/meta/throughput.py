@@ -2,8 +2,9 @@
 
     python benchmarks/meta/throughput.py [--jax PYTHON SOURCE] [--out benchmarks/meta/throughput.json]
 
-The update alone, batched here and mapped by `torch.func.vmap` over `small_fc_step` (the simple way); and whole truncations
-of a lane: task gradients, update, bookkeeping. With `--jax`, the JAX reference package takes its turns in the same rounds, in a
+The update alone: batched, in C++ and in plain PyTorch, and mapped by `torch.func.vmap` over `small_fc_step` (the simple way). And
+whole truncations of a lane (task gradients, update, bookkeeping), with the update in C++ and in plain PyTorch. `cpp_by_pytorch`
+is the ratio of the two within each round. With `--jax`, the JAX reference package takes its turns in the same rounds, in a
 process of its own: PYTHON is an interpreter that has jax, flax, dm-haiku, gin-config, chex, absl-py and optax, SOURCE a
 checkout of google/learned_optimization. Its truncation gets batches that were made beforehand and a plain loss; ours draws
 them, and has the reparametrisation, the meta-loss and the guard against losses that blow up in it.
@@ -36,12 +37,13 @@ SIZES = {
     500: MLPTask(inputs=16, width=18, depth=1, outputs=10),
     2500: MLPTask(inputs=16, width=36, depth=2, outputs=14),
 }
+BACKENDS = {"C++": "cpu", "plain PyTorch": "reference"}
 PARTICLES, TRUNCATION, ROUNDS = 32, 20, 9  # as in jax_reference.py
 
 
-def batched_step(layout: Layout) -> Callable[[], object]:
+def batched_step(layout: Layout, backend: str) -> Callable[[], object]:
     n = PARTICLES
-    meta, scratch = batched.meta_batch(like_adam(0).repeat(n, 1)), batched.Scratch(n, layout, (32, 32))
+    meta, scratch = batched.meta_batch(like_adam(0).repeat(n, 1)), batched.Scratch(n, layout, (32, 32), backend)
     state, rows, g = batched.initial_state(layout, n), torch.randn(n, layout.size), 0.01 * torch.randn(n, layout.size)
     return lambda: batched.step_(rows, g, state, meta, layout, scratch)
 
@@ -69,11 +71,12 @@ def mapped_step(layout: Layout) -> Callable[[], object]:
     return lambda: [job(*arguments) for job, arguments in jobs]
 
 
-def truncation(size: int) -> tuple[Callable[[], object], int]:
+def truncation(size: int, backend: str) -> tuple[Callable[[], object], int]:
     unroll = Unroll(
         method="pes", truncation=TRUNCATION, shortest=10**6, longest=10**6, elements=10**9, most_pairs=PARTICLES // 2
     )
     lane = Lane(SIZES[size], 10**6, unroll, 0)
+    lane.scratch = batched.Scratch(PARTICLES, lane.layout, unroll.hidden, backend)
     theta = like_adam(0)
     return lambda: lane.advance(theta), lane.steps
 
@@ -110,14 +113,15 @@ class Jax:
 
 
 def measure(size: int, jax: Jax | None) -> dict[str, Any]:
-    """Millions of parameter-steps a second: median and quartiles over rounds in which each took its turn."""
+    """Millions of parameter-steps a second: median and quartiles over rounds in which each took its turn; ratios of two."""
     layout = Layout(SIZES[size].shapes)
-    whole, steps = truncation(size)
     one = PARTICLES * layout.size
-    work: dict[str, tuple[Callable[[], float], int]] = {
-        "update, batched": (functools.partial(timed, batched_step(layout)), one),
-        "update, vmap over small_fc_step": (functools.partial(timed, mapped_step(layout)), one),
-        "whole truncation": (functools.partial(timed, whole), steps)}  # fmt: skip
+    work: dict[str, tuple[Callable[[], float], int]] = {}
+    for name, backend in BACKENDS.items():
+        whole, steps = truncation(size, backend)
+        work[f"whole truncation, {name}"] = functools.partial(timed, whole), steps
+        work[f"update, batched, {name}"] = functools.partial(timed, batched_step(layout, backend)), one
+    work["update, vmap over small_fc_step"] = functools.partial(timed, mapped_step(layout)), one
     if jax is not None:
         work["update, JAX reference"] = (functools.partial(jax.seconds, "update", size), one)
         work["whole truncation, JAX reference"] = (functools.partial(jax.seconds, "truncation", size), steps)
@@ -127,11 +131,20 @@ def measure(size: int, jax: Jax | None) -> dict[str, Any]:
             found = amount / seconds() / 1e6
             if round_:
                 rates[name].append(found)
-    quartiles = {name: [round(x, 2) for x in statistics.quantiles(own, n=4)] for name, own in rates.items()}
+    ratios = {
+        part: summary([a / b for a, b in zip(*(rates[f"{part}, {name}"] for name in BACKENDS), strict=True)])
+        for part in ("whole truncation", "update, batched")
+    }
     return {
         "parameters": layout.size,
-        **{name: {"median": q[1], "quartiles": [q[0], q[2]]} for name, q in quartiles.items()},
+        **{name: summary(own) for name, own in rates.items()},
+        "cpp_by_pytorch": ratios,
     }
+
+
+def summary(values: list[float]) -> dict[str, Any]:
+    q = [round(x, 2) for x in statistics.quantiles(values, n=4)]
+    return {"median": q[1], "quartiles": [q[0], q[2]]}
 
 
 def main() -> None:
