@@ -70,6 +70,8 @@ class Settings:
         ):
             if getattr(self, name) < 1:
                 raise UserError(f"evolution.{name} must be at least 1, not {getattr(self, name)}")
+        if self.seed < 0:
+            raise UserError(f"evolution.seed must be at least 0, not {self.seed}")
         choose(self.selection, SELECTIONS, "evolution.selection")
         choose(self.niching, NICHINGS, "evolution.niching")
         least = self.parents + self.offspring

@@ -145,7 +145,7 @@ def score(
     Raises:
         UserError: nothing to score, names that clash, or an optimizer that raised (the message says what).
     """
-    names = _check(optimizers, recordings, repeats, estimators, workers)
+    names = _check(optimizers, recordings, repeats, seed, estimators, workers)
     choose(overhead, ("none", "cpu"), "overhead")
     base = {r.name: baseline(r) for r in recordings}
     p = np.full((len(optimizers), len(recordings), repeats), np.nan)
@@ -187,11 +187,12 @@ def _check(
     optimizers: Mapping[str, Factory | str],
     recordings: Sequence[Recording],
     repeats: int,
+    seed: int,
     estimators: Sequence[str],
     workers: int,
 ) -> list[str]:
     """The recordings' names, if all is well."""
-    for what, count in (("repeats", repeats), ("workers", workers)):
+    for what, count in (("repeats", repeats), ("seed", seed), ("workers", workers)):
         if not isinstance(count, int) or isinstance(count, bool):
             raise UserError(f"{what} must be a whole number, not {count!r}")
     if not optimizers or not recordings or repeats < 1 or not estimators or workers < 1:

@@ -52,7 +52,7 @@ def targeted(spaces: DictConfig, target: str | None) -> list[Recording]:
     recordings = recordings_of(spaces)
     if target is None:
         return recordings
-    plain = target.removesuffix("_milo")
+    plain = str(target).removesuffix("_milo")
     if own := [r for r in recordings if r.kernel.removesuffix("_milo") == plain]:
         return own
     kernels = {name.split("/")[0] for name in catalog.available(spaces.root)}

@@ -53,7 +53,8 @@ def tune(config: DictConfig, tuner: str | Callable[..., Any], out: Path, name: s
     if isinstance(tuner, str) and tuner.endswith(".py") and limits is not None:
         optimizer, name = JailedTuner(tuner, limits), name or Path(tuner).stem
     size = len(Space.from_t1(kernel.find(config.kernel).space_definition()))
-    with console.progress(f"tuning {config.kernel}", min(config.budget or size, size)) as update:
+    most = min(config.budget, size) if isinstance(config.budget, int) else size
+    with console.progress(f"tuning {config.kernel}", most) as update:
 
         def note(done: int, most: int, outcome: Outcome, best: float | None) -> None:
             update(done, f"best {best:.3f} ms" if best is not None else f"failed: {outcome.status}")

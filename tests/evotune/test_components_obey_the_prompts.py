@@ -129,6 +129,7 @@ def test_an_evolution_starts_from_given_programs(tmp_path: Path) -> None:
     assert first[:2] == [DESIGN, given]
     assert all(g.key() not in (DESIGN.key(), given.key()) for g in first[2:])
     assert [g.components() for g in first[2:]] == [g.components() for g in first[:2]] * 2
+    assert ComponentsGenerator(seed=0, start="design").start == [DESIGN]
     varied = genome_of(generator.reply(ask_for("refine", Genome(walk="better")), 0).text)
     assert varied.walk == "better", "once there are parents, it is they that are varied"
 

@@ -29,6 +29,13 @@ def test_without_arguments_it_lists_its_verbs(metaopt) -> None:
         (["score", "spaces.recordings=[gone.json]"], "gone.json cannot be read"),
         (["score", "repeats=0"], "scoring needs at least one optimizer, recording, repeat"),
         (["score", "repeats=two"], "repeats must be a whole number, not 'two'"),
+        (["score", "repeats=1", "seed=x"], "seed must be a whole number, not 'x'"),
+        (
+            ["tune", "kernel=gemm", "budget=abc"],
+            "a budget in evaluations must be a whole number of at least 1, not 'abc'",
+        ),
+        (["evolve", "seed=-4"], "evolution.seed must be at least 0, not -4"),
+        (["evolve", "target=5"], "unknown target '5'; allowed: "),
         (["tune", "kernel=nope"], "unknown kernel 'nope'; allowed: "),
         (["record", "kernel=nope"], "unknown kernel 'nope'; allowed: "),
     ],

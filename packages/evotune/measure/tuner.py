@@ -125,8 +125,7 @@ def tune(
         UserError: no budget, unknown names, no compiler, a kernel that cannot be measured, or nothing that works.
     """
     kernel = find(kernel) if isinstance(kernel, str) else kernel
-    if evaluations is None and seconds is None:
-        raise UserError("tuning needs a budget: evaluations, seconds or both")
+    _check(evaluations, seconds, {"seed": (seed, 0), "finalists": (finalists, 0), "rounds": (rounds, 1)})
     strategy = strategy_of(optimizer)
     task = Task.of(kernel, device, flags, **{"cutoff": 5.0, **task_options})
     space = Space.from_t1(kernel.space_definition())
@@ -144,6 +143,19 @@ def tune(
         except Interrupted:
             ended, error = "interrupted", ""
     return job.finish(runner, ended, error, comparison)
+
+
+def _check(evaluations: int | None, seconds: float | None, numbers: Mapping[str, tuple[Any, int]]) -> None:
+    """Before anything is built: a budget, and whole numbers {name: (value, the least that is allowed)}."""
+    if evaluations is None and seconds is None:
+        raise UserError("tuning needs a budget: evaluations, seconds or both")
+    if evaluations is not None:
+        numbers = {"a budget in evaluations": (evaluations, 1), **numbers}
+    for name, (value, least) in numbers.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise UserError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
+        raise UserError(f"a budget in seconds must be a positive number, not {seconds!r}")
 
 
 def _search(strategy: Any, runner: MeasuringRunner, options: Mapping[str, Any] | None, seed: int) -> tuple[str, str]:

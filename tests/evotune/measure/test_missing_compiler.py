@@ -1,9 +1,10 @@
-"""Without a compiler nothing can be tuned: said at once, with the way out."""
+"""What keeps tuning from beginning, a compiler that is not there or a wrong number: said at once, with the way out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,26 @@ def test_an_unknown_device_lists_those_there_are(faulty: Callable[..., Kernel], 
 def test_a_budget_is_asked_for(faulty: Callable[..., Kernel]) -> None:
     with pytest.raises(UserError, match="needs a budget"):
         tune(faulty([0]), "random_sample")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"evaluations": "two"}, "a budget in evaluations must be a whole number of at least 1, not 'two'"),
+        ({"evaluations": 0}, "a budget in evaluations must be a whole number of at least 1, not 0"),
+        ({"seconds": -1.0}, "a budget in seconds must be a positive number, not -1.0"),
+        ({"seconds": "ten"}, "a budget in seconds must be a positive number, not 'ten'"),
+        ({"seed": "x"}, "seed must be a whole number of at least 0, not 'x'"),
+        ({"finalists": -1}, "finalists must be a whole number of at least 0, not -1"),
+        ({"rounds": 0}, "rounds must be a whole number of at least 1, not 0"),
+        ({"rounds": True}, "rounds must be a whole number of at least 1, not True"),
+    ],
+)
+def test_numbers_are_checked_before_anything_is_built(
+    wrong: dict[str, Any], message: str, faulty: Callable[..., Kernel]
+) -> None:
+    with pytest.raises(UserError, match=message):
+        tune(faulty([0]), "random_sample", **{"evaluations": 2, **wrong}, progress=lambda *_: pytest.fail("measured"))
 
 
 def test_an_unknown_optimizer_lists_those_there_are(faulty: Callable[..., Kernel]) -> None:

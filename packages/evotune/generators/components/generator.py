@@ -31,9 +31,9 @@ class ComponentsGenerator(Generator):
     Args:
         seed: what is drawn depends on it.
         prompts: the texts by which a mutation is recognised.
-        start: programs that an evolution starts from: files that carry a genome, such as an earlier run's best.py, or "design",
-            the zoo's default in components. They are the first replies, variations of them the other first ones; without any,
-            first programs are drawn at random.
+        start: programs that an evolution starts from, one or several: files that carry a genome, such as an earlier run's best.py,
+            or "design", the zoo's default in components. They are the first replies, variations of them the other first
+            ones; without any, first programs are drawn at random.
 
     Raises:
         UserError: no such file, or no genome in it.
@@ -41,11 +41,11 @@ class ComponentsGenerator(Generator):
 
     edits = False
 
-    def __init__(self, seed: int = 0, prompts: Prompts | None = None, start: Sequence[str] = ()) -> None:
+    def __init__(self, seed: int = 0, prompts: Prompts | None = None, start: str | Sequence[str] = ()) -> None:
         super().__init__(model="components")
         self.seed = seed
         self.prompts = prompts or Prompts()
-        self.start = [_started_from(one) for one in start]
+        self.start = [_started_from(one) for one in ([start] if isinstance(start, str) else start)]
 
     @property
     def decisive(self) -> dict[str, Any]:
