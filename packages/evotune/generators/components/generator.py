@@ -31,7 +31,7 @@ class ComponentsGenerator(Generator):
     Args:
         seed: what is drawn depends on it.
         prompts: the texts by which a mutation is recognised.
-        start: programs that an evolution starts from, one or several: files that carry a genome, such as an earlier run's best.py,
+        start: programs that an evolution starts from, one or several: files that carry a genome, such as an earlier best.py,
             or "design", the zoo's default in components. They are the first replies, variations of them the other first
             ones; without any, first programs are drawn at random.
 
