@@ -67,7 +67,7 @@ def fetch(
     reason = ""
     for attempt in range(attempts):
         if attempt:
-            time.sleep(min(0.2 * 2**attempt, 10.0) if timeout >= 5 else 0)
+            time.sleep(min(0.2 * 2**attempt, timeout / 3))
         try:
             complete = _receive(url, part, timeout, progress)
         except _PASSING as error:
