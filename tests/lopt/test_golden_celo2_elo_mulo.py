@@ -11,6 +11,7 @@ import pytest
 import torch
 from golden_files import MULO_OFFSETS, jax_small_fc, largest_errors, names, parameters, theta
 
+from lopt.tasks.models import GPT, GPT_SIZES, VIT_SIZES, ViT
 from lopt import CELO2, ELO, ELOCELO2, CELO2Weights, MuLO, SmallFCLOpt, SmallFCWeights, mulo_groups
 from lopt.features import factored_axes, init_accumulators
 from lopt.optim.celo2 import DECAYS, celo2_step
@@ -148,7 +149,7 @@ def test_mulo_groups_find_hidden_matrices():
     model = torch.nn.Sequential(
         torch.nn.Embedding(20, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), MuReadout(8, 3)
     )
-    hidden, embedding, other = mulo_groups(model, inputs=[])
+    hidden, embedding, other = mulo_groups(model)
     assert [tuple(p.shape) for p in hidden["params"]] == [(8, 8), (8, 8)]
     assert [tuple(p.shape) for p in embedding["params"]] == [(20, 8)] and embedding["role"] == "embedding"
     assert len(other["params"]) == 4
@@ -167,12 +168,24 @@ def test_an_output_layer_that_is_not_multiplied_steps_as_hidden_ones_do():
             self.head.weight = self.token.weight
 
     tied = Tied()
-    hidden, other = mulo_groups(tied, inputs=[])
+    hidden, other = mulo_groups(tied)
     assert {id(p) for p in hidden["params"]} == {id(tied.token.weight), id(tied.hidden.weight)}
     assert any(p is tied.place for p in other["params"])
     plain = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3))
     hidden, other = mulo_groups(plain)
     assert [tuple(p.shape) for p in hidden["params"]] == [(3, 8)]
+
+
+def test_a_model_that_reads_tokens_has_no_other_input_layer():
+    # Its first block's queries, keys and values were once taken for one, and stepped width / 16 times as far as they should.
+    model = GPT(GPT_SIZES["tiny"], vocab=11, context=8)
+    groups = mulo_groups(model, outputs=model.outputs)
+    role = {id(p): group["role"] for group in groups for p in group["params"]}
+    assert role[id(model.blocks[0].attention.qkv.weight)] == "hidden"
+    assert {role[id(p)] for p in model.parameters() if p.ndim < 2} == {"other"}
+    vit = ViT(VIT_SIZES["tiny"], side=8, patch=2, channels=1, classes=3)
+    found = {id(p) for group in mulo_groups(vit) if group["role"] == "other" for p in group["params"]}
+    assert id(vit.patches.weight) in found, "a ViT's patches are read by a layer that does not widen at its input"
 
 
 def test_mulo_weights_say_their_base_width():

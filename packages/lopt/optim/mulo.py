@@ -104,8 +104,9 @@ def mulo_groups(
 ) -> list[dict[str, Any]]:
     """Param groups: hidden matrices, embeddings if there are any, and all else.
 
-    inputs, outputs: names of modules that read data and that write predictions. By default: the first of the model's weight
-    matrices that are no embeddings, in the order in which they were registered, and its last one. Outputs count as hidden
+    inputs, outputs: names of modules that read data and that write predictions. By default, in the order in which they were
+    registered: the first module with a weight matrix, unless it is an embedding, whose model reads tokens with it and has no
+    other input layer; and the last one that is no embedding. Outputs count as hidden
     unless they are a `MuReadout`; so does an embedding that is an output too, which must be named if the model uses its
     weight without a module.
     """
@@ -115,7 +116,7 @@ def mulo_groups(
     unknown = [n for n in (*(inputs or ()), *(outputs or ())) if n not in modules]
     if unknown:
         raise ValueError(f"no weight matrix in {', '.join(unknown)}; the model has {', '.join(modules)}")
-    readers = others[:1] if inputs is None else inputs
+    readers = [n for n in [*modules][:1] if n not in embeddings] if inputs is None else inputs
     writers = others[-1:] if outputs is None else outputs
     plain = {id(modules[n].weight) for n in writers if not isinstance(modules[n], MuReadout)}
     ends = {id(modules[n].weight) for n in (*readers, *writers)} - plain
