@@ -44,7 +44,7 @@ def run(config: DictConfig, out: Path) -> str:
         final = checkpoint.load(out / checkpoint.CHECKPOINT)
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
-    theta, history = final["outer"]["theta"], final["history"]
+    theta, history = final["outer"]["average"], final["history"]
     mult = checkpoint.hidden_lr_mult(final)
     folder = unflatten(theta, hidden_lr_mult=mult).save_pretrained(
         out / "weights", description=f"meta-trained on {config.tasks}, see ../.hydra"

@@ -23,14 +23,15 @@ METHODS = ("es", "pes", "nres")
 
 
 class Pairs:
-    """The perturbations of `pairs` antithetic pairs of particles over `size` meta-weights."""
+    """The perturbations of `pairs` antithetic pairs of particles over `size` meta-weights, the last `free` of them or all."""
 
-    def __init__(self, method: str, pairs: int, size: int, sigma: float) -> None:
+    def __init__(self, method: str, pairs: int, size: int, sigma: float, free: int | None = None) -> None:
         if method not in METHODS:
             raise ValueError(f"unknown estimator {method!r}; allowed: {', '.join(METHODS)}")
         if not sigma > 0:
             raise ValueError(f"sigma={sigma}: perturbations need a positive deviation")
         self.method, self.sigma = method, sigma
+        self.fixed = 0 if free is None else size - free
         self.current = torch.zeros(pairs, size)  # e
         self.sum = torch.zeros(pairs, size)  # x
         self.fresh = torch.ones(pairs, dtype=torch.bool)  # pairs at the beginning of a life
@@ -38,6 +39,7 @@ class Pairs:
     def perturb(self, theta: Tensor, generator: torch.Generator) -> Tensor:
         """Meta-weights (2 pairs, size) of a truncation: all the plus particles, then all the minus particles."""
         drawn = self.sigma * torch.randn(self.current.shape, generator=generator)
+        drawn[:, : self.fixed] = 0
         keep = ~self.fresh if self.method == "nres" else torch.zeros_like(self.fresh)
         self.current = torch.where(keep[:, None], self.current, drawn)
         carried = torch.where(self.fresh[:, None], torch.zeros_like(self.sum), self.sum)

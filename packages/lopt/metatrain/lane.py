@@ -22,6 +22,7 @@ from .tasks import Task, task_from_json
 from .tasks.base import log_uniform
 
 FLOOR, BLOWN_UP = 0.005, 5.0
+PERTURBED = ("all", "outputs")
 
 
 def meta_loss(loss: Tensor, first: Tensor) -> Tensor:
@@ -41,6 +42,7 @@ class Unroll:
 
     method: str = "nres"  # see `es`; or "full", see `full`
     sigma: float = 0.03
+    perturb: str = "all"  # meta-weights, or "outputs": the last layer and the decays, a thirtieth of them
     truncation: int = 20  # inner steps
     shortest: int = 100  # horizons are log-uniform between the two, in whole truncations
     longest: int = 5000
@@ -54,6 +56,11 @@ class Unroll:
     def __post_init__(self) -> None:
         if self.method not in (*METHODS, "full"):
             raise ValueError(f"unknown estimator {self.method!r}; allowed: {', '.join((*METHODS, 'full'))}")
+        if self.perturb not in PERTURBED or (self.method == "full" and self.perturb != "all"):
+            raise ValueError(
+                f"perturb={self.perturb!r} with method={self.method!r}; allowed: {' or '.join(PERTURBED)}, "
+                "and an exact gradient is of all meta-weights"
+            )
         if self.truncation < 1 or self.shortest < 1 or self.longest < self.shortest:
             raise ValueError(
                 f"horizons from {self.shortest} to {self.longest} steps in truncations of {self.truncation}: "
@@ -63,6 +70,12 @@ class Unroll:
             raise ValueError(f"hidden_lr_mult={self.hidden_lr_mult}: a positive number, or null for small_fc's steps")
         if not 0 <= self.late <= 1:
             raise ValueError(f"late={self.late}: the weight of late losses is between 0 and 1")
+
+    @property
+    def free(self) -> int:
+        """How many of the meta-weights, the last ones, are perturbed."""
+        size = batched.parameters_of(self.hidden)
+        return size if self.perturb == "all" else (self.hidden[-1] + 1) * batched.OUTPUTS + batched.OFFSETS
 
     def pairs(self, size: int) -> int:
         """Pairs of particles for networks of `size` parameters."""
@@ -88,7 +101,7 @@ class Lane:
         self.copies = 1 if unroll.method == "full" else 2
         self.instances = Instances(task, n, self.generator)
         size = batched.parameters_of(unroll.hidden)
-        self.pairs = None if self.copies == 1 else Pairs(unroll.method, n, size, unroll.sigma)
+        self.pairs = None if self.copies == 1 else Pairs(unroll.method, n, size, unroll.sigma, unroll.free)
         self.rows = self.instances.origin.repeat(self.copies, 1)
         self.state = batched.initial_state(self.layout, self.copies * n)
         self.lr = self.instances.step_scale(unroll.hidden_lr_mult)

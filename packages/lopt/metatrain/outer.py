@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+REMEMBERED = 15  # estimates of a family
 FIRST = 9  # estimates that the running norm begins with
 
 
@@ -32,6 +34,11 @@ class Outer:
     clip: float = 2.0  # times the running norm
     wild: float = 10.0  # times the running norm: skipped
     running: float = 0.95  # decay of the running norm
+    average: float = 0.0  # decay of the average of the meta-weights, which is what snapshots hold; 0: the last ones
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average={self.average}: the decay of an average is at least 0 and below 1")
 
     def rate(self, progress: float) -> float:
         """Learning rate after a share `progress` of the run."""
@@ -41,11 +48,43 @@ class Outer:
         return self.lr * (self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * share)))
 
 
+class Gauge:
+    """Estimates in units of what is usual for their family of tasks: the median norm of its last `REMEMBERED` estimates.
+
+    Losses of digits fall by orders and those of text end at its entropy, so a plain mean of estimates would be about digits. An
+    estimate's own norm would be no better a unit: it makes the noise at the end of a training as loud as its beginning.
+    """
+
+    def __init__(self, settings: Outer) -> None:
+        self.settings = settings
+        self.norms: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
+
+    def scaled(self, estimate: Tensor, family: str) -> Tensor:
+        """The estimate over the family's usual norm, `clip` at most; nothing where it is wild or no number."""
+        norm = estimate.norm().item()
+        if not math.isfinite(norm) or not norm:
+            return torch.zeros_like(estimate)
+        norms = self.norms[family]
+        norms.append(norm)
+        usual = statistics.median_low(norms)
+        if len(norms) > 2 and norm > self.settings.wild * usual:
+            return torch.zeros_like(estimate)
+        return estimate / norm * min(self.settings.clip, norm / usual)
+
+    def state_dict(self) -> dict[str, list[float]]:
+        return {family: list(norms) for family, norms in self.norms.items()}
+
+    def load_state_dict(self, state: dict[str, list[float]]) -> None:
+        for family, norms in state.items():
+            self.norms[family].extend(norms)
+
+
 class OuterAdam:
-    """theta and what Adam remembers of it."""
+    """theta, what Adam remembers of it, and its running average."""
 
     def __init__(self, theta: Tensor, settings: Outer) -> None:
         self.theta, self.settings = theta.clone(), settings
+        self.average = theta.clone()
         self.m, self.v = torch.zeros_like(theta), torch.zeros_like(theta)
         self.steps, self.norm = 0, 0.0
         self.first: list[float] = []  # norms of the first estimates
@@ -70,11 +109,14 @@ class OuterAdam:
         self.v = b2 * self.v + (1 - b2) * clipped**2
         direction = (self.m / (1 - b1**self.steps)) / ((self.v / (1 - b2**self.steps)).sqrt() + 1e-8)
         self.theta = self.theta - s.rate(progress) * direction
+        decay = min(s.average, self.steps / (self.steps + 9))  # an average of few is not mostly of the start
+        self.average = decay * self.average + (1 - decay) * self.theta
         return norm
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "theta": self.theta,
+            "average": self.average,
             "m": self.m,
             "v": self.v,
             "steps": self.steps,
@@ -83,5 +125,5 @@ class OuterAdam:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.theta, self.m, self.v = state["theta"], state["m"], state["v"]
+        self.theta, self.average, self.m, self.v = state["theta"], state["average"], state["m"], state["v"]
         self.steps, self.norm, self.first = state["steps"], state["norm"], list(state["first"])

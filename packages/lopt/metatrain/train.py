@@ -22,7 +22,7 @@ from torch import distributed as dist
 from . import checkpoint
 from .lane import Lane, Unroll
 from .meta_weights import like_adam, unflatten
-from .outer import Outer, OuterAdam
+from .outer import Gauge, Outer, OuterAdam
 from .tasks import draw, mixture_named
 
 Report = Callable[[int, int, str], None]  # done, of how many, a note
@@ -37,6 +37,7 @@ class Settings:
         tasks: name of a mixture of families, or the shares themselves.
         steps: outer steps; None: as many as `minutes` allow, which makes the schedule follow the clock.
         lanes: alive at a time, in each process. lanes_per_step: advanced in an outer step.
+        alike: estimates count in units of what is usual for their family of tasks, see `outer.Gauge`.
         first_longest: the curriculum: horizons reach up to this at the start and up to `unroll.longest` from `curriculum` of the
             run on, growing exponentially in between.
     """
@@ -47,6 +48,7 @@ class Settings:
     seed: int = 0
     lanes: int = 10
     lanes_per_step: int = 2
+    alike: bool = False
     first_longest: int = 500
     curriculum: float = 0.5
     log_every: int = 20
@@ -81,7 +83,7 @@ class MetaTraining:
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         theta = like_adam(settings.seed, settings.unroll.hidden) if start is None else start
         unflatten(theta, settings.unroll.hidden)  # refuses another network's
-        self.outer = OuterAdam(theta, settings.outer)
+        self.outer, self.gauge = OuterAdam(theta, settings.outer), Gauge(settings.outer)
         self.born, self.turn, self.step, self.elapsed = 0, 0, 0, 0.0
         self.history: list[dict[str, Any]] = []
         self.recent: dict[str, list[float]] = {}  # meta-losses by family since the last row of the curve
@@ -103,7 +105,10 @@ class MetaTraining:
         return Lane(task, horizon, self.settings.unroll, rng.getrandbits(62))
 
     def run(self, report: Report = lambda done, total, note: None) -> Tensor:
-        """Until the end; returns the meta-weights (D,). Writes checkpoints, snapshots and the curve into the folder."""
+        """Until the end; returns the meta-weights (D,), or their average where one is asked for.
+
+        Writes checkpoints, snapshots and the curve into the folder.
+        """
         settings, origin = self.settings, time.monotonic() - self.elapsed
         work, since = 0, self.elapsed
         while self.progress < 1:
@@ -115,7 +120,7 @@ class MetaTraining:
                 report(*self._done(), self._note())
             if self.step % settings.save_every == 0 or self.progress >= 1:
                 self.save()
-        return self.outer.theta
+        return self.outer.average
 
     def _outer_step(self) -> tuple[float, int]:
         """(norm of the meta-gradient, parameter-steps taken here)."""
@@ -123,7 +128,7 @@ class MetaTraining:
         for _ in range(self.settings.lanes_per_step):
             lane = self.lanes[self.turn]
             estimate, loss = lane.advance(self.outer.theta)
-            estimates.append(estimate)
+            estimates.append(self.gauge.scaled(estimate, lane.task.family) if self.settings.alike else estimate)
             work += lane.steps
             self.recent.setdefault(lane.task.family, []).append(loss)
             if lane.done:
@@ -178,6 +183,7 @@ class MetaTraining:
             "born": self.born,
             "turn": self.turn,
             "recent": self.recent,
+            "gauge": self.gauge.state_dict(),
         }
         parts: list[Any] = [mine]
         if self.world > 1:
@@ -195,7 +201,7 @@ class MetaTraining:
         if self.history:
             checkpoint.save_curve(self.folder, self.history)
         if self.step % self.settings.snapshot_every == 0 or self.progress >= 1:
-            checkpoint.save(self.folder / checkpoint.SNAPSHOTS, f"{self.step:07d}.pt", self.outer.theta)
+            checkpoint.save(self.folder / checkpoint.SNAPSHOTS, f"{self.step:07d}.pt", self.outer.average)
 
     def resume(self) -> MetaTraining:
         """Take up the folder's checkpoint.
@@ -215,5 +221,6 @@ class MetaTraining:
         self.step, self.elapsed, self.history = state["step"], state["elapsed"], state["history"]
         own = state["parts"][self.rank]
         self.born, self.turn, self.recent = own["born"], own["turn"], own["recent"]
+        self.gauge.load_state_dict(own["gauge"])
         self.lanes = [Lane.from_state(x, self.settings.unroll) for x in own["lanes"]]
         return self

@@ -10,7 +10,7 @@ from lopt.metatrain.es import Pairs
 from lopt.metatrain.inner import Instances
 from lopt.metatrain.lane import Lane, Unroll, late_weight, meta_loss
 from lopt.metatrain.layout import Layout
-from lopt.metatrain.meta_weights import like_adam
+from lopt.metatrain.meta_weights import like_adam, unflatten
 from lopt.metatrain.tasks.mlp import MLPTask
 
 # A training that one can do by hand: s <- 0.9 s + a, loss (s - b)^2, six steps in three truncations of two.
@@ -195,3 +195,16 @@ def test_losses_of_all_copies_of_an_instance_are_on_its_own_data() -> None:
     assert torch.allclose(losses[:3], losses[3:])
     tensors = [x[1] for x in Layout(instances.task.shapes).unpack(instances.origin * instances.multiplier)]
     assert torch.allclose(losses[1], instances.task.loss(tensors, *(x[1] for x in batch)), atol=1e-6)
+
+
+def test_what_is_not_perturbed_has_no_gradient_and_the_rest_is_as_it_was() -> None:
+    last = Pairs("es", 5, 12, 0.1, free=4)
+    meta = last.perturb(torch.zeros(12), torch.Generator().manual_seed(0))
+    assert not meta[:, :8].any() and meta[:, 8:].all()
+    estimate = last.gradient(meta.sum(1))
+    assert not estimate[:8].any() and estimate[8:].all()
+    unroll = Unroll(method="nres", perturb="outputs")
+    theta = torch.arange(float(Unroll().free))
+    net = unflatten(theta)  # the last numbers are the last layer's and the decays'
+    ours = [net.mlp.weights[-1], net.mlp.biases[-1], net.momentum_offsets, net.rms_offsets, net.adafactor_offsets]
+    assert torch.equal(torch.cat([x.reshape(-1) for x in ours]), theta[-unroll.free :])

@@ -29,7 +29,8 @@ SETTINGS = Settings(tasks="mixed", steps=10, seed=1, lanes=4, lanes_per_step=2, 
 
 @pytest.mark.parametrize("method", ["es", "pes", "nres", "full"])
 def test_taken_up_after_a_crash_it_equals_the_unbroken_run(tmp_path: Path, method: str) -> None:
-    settings = dataclasses.replace(SETTINGS, unroll=dataclasses.replace(UNROLL, method=method))
+    settings = dataclasses.replace(SETTINGS, unroll=dataclasses.replace(UNROLL, method=method), alike=method == "full",
+                                   outer=Outer(lr=1e-2, average=0.8 * (method == "full")))  # fmt: skip
     whole = MetaTraining(settings, tmp_path / "whole").run()
     with pytest.raises(Killed):
         MetaTraining(settings, tmp_path / "broken").run(killed_at(6))  # the last checkpoint is of step 4
