@@ -23,6 +23,7 @@ from lopt.metatrain.evaluate import RATES, Schedule, adamw, compared, constant, 
 from lopt.metatrain.frozen import frozen
 from lopt.metatrain.meta_weights import flatten, like_adam
 from lopt.metatrain.tasks import Task
+from lopt.models.small_fc import StepScales
 from metabench.files import write_json
 from metabench.provenance import stamp
 
@@ -35,12 +36,12 @@ def numbered(split: str, every: int) -> list[tuple[int, Task]]:
     return list(enumerate(frozen(split)))[::every]
 
 
-def named(name: str) -> tuple[torch.Tensor, float | None]:
-    """Flat meta-weights, and MuLO's numerator where they are MuLO's."""
+def named(name: str) -> tuple[torch.Tensor, StepScales | None]:
+    """Flat meta-weights, and the scales of steps where they are MuLO's."""
     if name == "start":
         return like_adam(0), None
     weights = SmallFCWeights.from_pretrained(name)
-    return flatten(weights), weights.hidden_lr_mult
+    return flatten(weights), weights.scales
 
 
 def baseline(options: argparse.Namespace, schedule: Schedule) -> list[list[dict[str, float]]]:
@@ -56,10 +57,10 @@ def baseline(options: argparse.Namespace, schedule: Schedule) -> list[list[dict[
 
 def ours(name: str, options: argparse.Namespace, schedule: Schedule) -> list[dict[str, float]]:
     """Measures of meta-weights, task by task."""
-    theta, mult = named(name)
+    theta, scales = named(name)
     out = []
     for number, task in numbered(options.split, options.every):
-        make = learned(theta, schedule=schedule, steps=options.steps, hidden_lr_mult=mult)
+        make = learned(theta, schedule=schedule, steps=options.steps, scales=scales)
         curve = curves(task, number, options.seeds, 1, options.steps, make)[0]
         out.append(measures(curve, horizons(options, schedule)))
     print(f"{name} {schedule.__name__}", flush=True)
@@ -73,10 +74,10 @@ def horizons(options: argparse.Namespace, schedule: Schedule) -> list[int]:
 
 def long_run(name: str, split: str) -> list[dict[str, Any]]:
     """10,000 steps with warm-up and cosine: does any diverge?"""
-    theta, mult = named(name)
+    theta, scales = named(name)
     rows = []
     for number in LONG_TASKS:
-        task, make = frozen(split)[number], learned(theta, schedule=cosine, steps=LONG, hidden_lr_mult=mult)
+        task, make = frozen(split)[number], learned(theta, schedule=cosine, steps=LONG, scales=scales)
         curve = curves(task, number, 1, 1, LONG, make)[0]
         best = curve[0].unfold(0, 500, 500).mean(1).min().item()  # of windows of 500 steps
         final = curve[0, -500:].mean().item()

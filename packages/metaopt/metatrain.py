@@ -45,13 +45,13 @@ def run(config: DictConfig, out: Path) -> str:
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
     theta, history = final["outer"]["average"], final["history"]
-    mult = checkpoint.hidden_lr_mult(final)
-    folder = unflatten(theta, hidden_lr_mult=mult).save_pretrained(
+    scales = checkpoint.scales(final)
+    folder = unflatten(theta, scales=scales).save_pretrained(
         out / "weights", description=f"meta-trained on {config.tasks}, see ../.hydra"
     )
     if history:
         draw(history, out / "meta_loss")
-    call = "SmallFCLOpt(model.parameters()" if mult is None else "MuLO(lopt.mulo_groups(model)"
+    call = "SmallFCLOpt(model.parameters()" if scales is None else "MuLO(lopt.mulo_groups(model)"
     return f"{final['step']} outer steps; use them: lopt.{call}, weights={str(folder)!r})"
 
 

@@ -11,11 +11,12 @@ import pytest
 import torch
 from golden_files import MULO_OFFSETS, jax_small_fc, largest_errors, names, parameters, theta
 
-from lopt.tasks.models import GPT, GPT_SIZES, VIT_SIZES, ViT
 from lopt import CELO2, ELO, ELOCELO2, CELO2Weights, MuLO, SmallFCLOpt, SmallFCWeights, mulo_groups
 from lopt.features import factored_axes, init_accumulators
+from lopt.models.small_fc import StepScales
 from lopt.optim.celo2 import DECAYS, celo2_step
 from lopt.optim.mulo import MuReadout
+from lopt.tasks.models import GPT, GPT_SIZES, VIT_SIZES, ViT
 
 
 @pytest.mark.parametrize("orthogonalize", [True, False])
@@ -191,7 +192,7 @@ def test_a_model_that_reads_tokens_has_no_other_input_layer():
 def test_mulo_weights_say_their_base_width():
     w = SmallFCWeights.random(0)
     marked = SmallFCWeights.from_state(w.to_state()[0], {**w.to_state()[1], "hidden_lr_mult": 16.0})
-    assert marked.to("cpu", torch.float64).hidden_lr_mult == 16.0 == marked.to_state()[1]["hidden_lr_mult"]
+    assert marked.to("cpu", torch.float64).scales == StepScales(16.0) and marked.to_state()[1]["hidden_lr_mult"] == 16.0
     g, moved = torch.randn(4, 32), {}
     for name, weights, options in (("marked", marked, {}), ("by hand", w, {"hidden_lr_mult": 16.0}), ("one", w, {})):
         p = torch.nn.Parameter(torch.zeros(4, 32))

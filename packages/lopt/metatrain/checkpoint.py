@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..models.pretrained import write_atomic
+from ..models.small_fc import StepScales
 
 CHECKPOINT, CURVE, SNAPSHOTS = "checkpoint.pt", "curve.csv", "snapshots"
 
@@ -51,12 +52,11 @@ def load(path: Path) -> Any:
         raise ValueError(f"{path} is no checkpoint, or a damaged one ({type(error).__name__})") from error
 
 
-def hidden_lr_mult(state: Mapping[str, Any]) -> float | None:
-    """The scale of MuLO's steps that a run's checkpoint was trained with; None: small_fc's steps."""
-    found: float | None = state["settings"]["unroll"].get(
-        "hidden_lr_mult"
-    )  # runs from before there was a choice lack it
-    return found
+def scales(state: Mapping[str, Any]) -> StepScales | None:
+    """The scales of MuLO's steps that a run's checkpoint was trained with; None: small_fc's steps."""
+    unroll = state["settings"]["unroll"]  # of runs from before there was a choice: without them
+    mult = unroll.get("hidden_lr_mult")
+    return None if mult is None else StepScales(mult, unroll.get("vector_lr_mult", 1.0))
 
 
 def save_curve(folder: Path, rows: Sequence[Mapping[str, Any]], name: str = CURVE) -> Path:

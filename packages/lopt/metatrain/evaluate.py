@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ..models.small_fc import StepScales
 from . import batched
 from .inner import Instances
 from .tasks import Task
@@ -47,16 +48,16 @@ def curves(task: Task, number: int, seeds: int, copies: int, steps: int, make: C
 
 
 def learned(
-    theta: Tensor, lr: float = 1.0, schedule: Schedule = constant, steps: int = 0, hidden_lr_mult: float | None = None
+    theta: Tensor, lr: float = 1.0, schedule: Schedule = constant, steps: int = 0, scales: StepScales | None = None
 ) -> Callable[[Instances], Step]:
-    """small_fc, or MuLO where `hidden_lr_mult` is given, with flat meta-weights (D,) or a stack of them (k, D) for k copies."""
+    """small_fc, or MuLO where `scales` are given, with flat meta-weights (D,) or a stack of them (k, D) for k copies."""
     stack = theta if theta.ndim == 2 else theta[None]
 
     def make(instances: Instances) -> Step:
         n, layout = len(stack) * instances.n, instances.layout
         meta = batched.meta_batch(stack.repeat_interleave(instances.n, 0))
         state, scratch = batched.initial_state(layout, n), batched.Scratch(n, layout, (32, 32))
-        scale = instances.step_scale(hidden_lr_mult)
+        scale = instances.step_scale(scales)
 
         def step(rows: Tensor, gradient: Tensor, t: int) -> None:
             batched.step_(rows, gradient, state, meta, layout, scratch, lr * schedule(t, steps) * scale)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..models.small_fc import StepScales
 from ..optim.mulo import fan_in
 from .layout import Layout
 from .tasks import Data, Task
@@ -39,11 +40,17 @@ class Instances:
             self.data[key][which] = x
         self.multiplier[which], self.origin[which] = multiplier, start
 
-    def step_scale(self, hidden_lr_mult: float | None) -> Tensor:
-        """(size,) what steps are multiplied by: 1, or MuLO's hidden_lr_mult / fan_in where `Task.hidden` says so."""
-        rows = zip(self.task.shapes, self.task.hidden, strict=True)
-        scaled = [hidden_lr_mult / fan_in(shape) if hidden_lr_mult and hidden else 1.0 for shape, hidden in rows]
-        return self.layout.spread(scaled)
+    def step_scale(self, scales: StepScales | None) -> Tensor:
+        """(size,) what steps are multiplied by: 1; or MuLO's, where `Task.hidden` says which tensors are hidden."""
+
+        def of(shape: tuple[int, ...], hidden: bool) -> float:
+            if scales is None:
+                return 1.0
+            if len(shape) < 2:
+                return scales.vector_lr_mult
+            return scales.hidden_lr_mult / fan_in(shape) if hidden else 1.0
+
+        return self.layout.spread([of(*row) for row in zip(self.task.shapes, self.task.hidden, strict=True)])
 
     def next_batch(self, generator: torch.Generator) -> tuple[Tensor, ...]:
         """One inner step's examples of every instance."""

@@ -1,7 +1,7 @@
 """A lane: pairs of particles on instances of one task, which go on from truncation to truncation for one horizon.
 
-The meta-loss of an inner step is w(t / T) log(L / L0 + 0.005): L0 is the loss at the particle's start, the logarithm makes
-tasks of all scales count alike, 0.005 keeps a perfect fit from counting without end, and w grows with t so that late losses
+The meta-loss of an inner step is w(t / T) log(L / L0 + floor): L0 is the loss at the particle's start, the logarithm makes
+tasks of all scales count alike, the floor keeps a perfect fit from counting without end, and w grows with t so that late losses
 weigh more. A particle whose loss is no number, or worse than `BLOWN_UP` times its start's, counts as that bad and begins anew.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..models.small_fc import StepScales
 from . import batched, full
 from .es import METHODS, Pairs
 from .inner import Instances
@@ -25,10 +26,10 @@ FLOOR, BLOWN_UP = 0.005, 5.0
 PERTURBED = ("all", "outputs")
 
 
-def meta_loss(loss: Tensor, first: Tensor) -> Tensor:
-    """log(L / L0 + 0.005), bounded above; a loss that is no number is as bad as can be."""
+def meta_loss(loss: Tensor, first: Tensor, floor: float = FLOOR) -> Tensor:
+    """log(L / L0 + floor), bounded above; a loss that is no number is as bad as can be."""
     ratio = torch.nan_to_num(loss / first, nan=BLOWN_UP, posinf=BLOWN_UP, neginf=BLOWN_UP).clamp(0, BLOWN_UP)
-    return torch.log(ratio + FLOOR)
+    return torch.log(ratio + floor)
 
 
 def late_weight(t: Tensor, horizon: int, late: float) -> Tensor:
@@ -46,12 +47,14 @@ class Unroll:
     truncation: int = 20  # inner steps
     shortest: int = 100  # horizons are log-uniform between the two, in whole truncations
     longest: int = 5000
+    floor: float = FLOOR  # share of the first loss below which nothing is left to gain
     late: float = 0.5  # weight of late losses, see `late_weight`
     elements: int = 24_000  # particles x parameters of a lane; fixes its number of pairs
     least_pairs: int = 2
     most_pairs: int = 24
     hidden: tuple[int, ...] = (32, 32)
     hidden_lr_mult: float | None = None  # MuLO's steps, see `lopt.optim.mulo`; None: small_fc's
+    vector_lr_mult: float = 1.0  # MuLO's, of vectors
 
     def __post_init__(self) -> None:
         if self.method not in (*METHODS, "full"):
@@ -66,10 +69,20 @@ class Unroll:
                 f"horizons from {self.shortest} to {self.longest} steps in truncations of {self.truncation}: "
                 "each must be at least one step, and the longest not below the shortest"
             )
-        if self.hidden_lr_mult is not None and not self.hidden_lr_mult > 0:
-            raise ValueError(f"hidden_lr_mult={self.hidden_lr_mult}: a positive number, or null for small_fc's steps")
+        if self.hidden_lr_mult is None and self.vector_lr_mult != 1:
+            raise ValueError(
+                f"vector_lr_mult={self.vector_lr_mult} is MuLO's and wants a hidden_lr_mult; small_fc's is 1"
+            )
+        _ = self.scales  # refuses what is not positive
+        if not self.floor > 0:
+            raise ValueError(f"floor={self.floor}: a share of the first loss, above 0")
         if not 0 <= self.late <= 1:
             raise ValueError(f"late={self.late}: the weight of late losses is between 0 and 1")
+
+    @property
+    def scales(self) -> StepScales | None:
+        """What MuLO's steps are multiplied by; None: small_fc's."""
+        return None if self.hidden_lr_mult is None else StepScales(self.hidden_lr_mult, self.vector_lr_mult)
 
     @property
     def free(self) -> int:
@@ -104,7 +117,7 @@ class Lane:
         self.pairs = None if self.copies == 1 else Pairs(unroll.method, n, size, unroll.sigma, unroll.free)
         self.rows = self.instances.origin.repeat(self.copies, 1)
         self.state = batched.initial_state(self.layout, self.copies * n)
-        self.lr = self.instances.step_scale(unroll.hidden_lr_mult)
+        self.lr = self.instances.step_scale(unroll.scales)
         self.first = torch.ones(n)  # L0
         self.age = 0  # inner steps of the lane; particles that blew up are younger
         self.scratch = batched.Scratch(self.copies * n, self.layout, unroll.hidden)
@@ -135,7 +148,7 @@ class Lane:
             losses, gradient = self.instances.losses_and_gradients(self.rows, batch)
             t = self.state.t[:n]
             self.first = torch.where(t == 0, losses[:n], self.first)
-            own = meta_loss(losses, self.first.repeat(2))
+            own = meta_loss(losses, self.first.repeat(2), self.unroll.floor)
             total += own * late_weight(t, self.horizon, self.unroll.late).repeat(2)
             plain += own.mean().item()
             blown |= ~(losses < BLOWN_UP * self.first.repeat(2)) | ~torch.isfinite(gradient).all(1)
@@ -154,7 +167,7 @@ class Lane:
             leaf, self.rows, self.state, self.instances, batches, self.unroll.hidden, self.lr
         )
         self.first = torch.where(self.state.t == 0, losses[0].detach(), self.first)
-        own = meta_loss(losses, self.first)
+        own = meta_loss(losses, self.first, self.unroll.floor)
         fine = (losses < BLOWN_UP * self.first).all(0) & torch.isfinite(rows).all(1)
         weighted = own * late_weight(t, self.horizon, self.unroll.late)
         counted = weighted[len(batches) // 2 :, fine].sum() / (len(batches) - len(batches) // 2) / len(fine)

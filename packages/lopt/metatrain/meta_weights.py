@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..models.mlp import MLP
-from ..models.small_fc import SmallFCWeights
+from ..models.small_fc import SmallFCWeights, StepScales
 from .batched import INPUTS, OFFSETS, OUTPUTS, split
 
 ADAM_CHANNEL = 6  # m_0 / sqrt(v), which N brings to a root mean square of one
@@ -47,8 +47,8 @@ def flatten(weights: SmallFCWeights) -> Tensor:
     return torch.cat([*pieces, weights.momentum_offsets, weights.rms_offsets, weights.adafactor_offsets]).float()
 
 
-def unflatten(theta: Tensor, hidden: tuple[int, ...] = (32, 32), hidden_lr_mult: float | None = None) -> SmallFCWeights:
-    """The inverse of `flatten`; `hidden_lr_mult` is what MuLO's are trained with.
+def unflatten(theta: Tensor, hidden: tuple[int, ...] = (32, 32), scales: StepScales | None = None) -> SmallFCWeights:
+    """The inverse of `flatten`; `scales` are what MuLO's are trained with.
 
     Raises:
         ValueError: the length is another network's.
@@ -60,4 +60,13 @@ def unflatten(theta: Tensor, hidden: tuple[int, ...] = (32, 32), hidden_lr_mult:
     weights, biases, offsets = split(theta[None], hidden)
     mlp = MLP(tuple(w[0].clone() for w in weights), tuple(b[0].clone() for b in biases))
     o = offsets[0].clone()
-    return SmallFCWeights(mlp, o[:3], o[3:4], o[4:], hidden_lr_mult)
+    return SmallFCWeights(mlp, o[:3], o[3:4], o[4:], scales)
+
+
+def blended(theta: Tensor, start: Tensor, share: float) -> Tensor:
+    """Meta-weights part of the way from where meta-training began: start + share (theta - start), all (D,).
+
+    Between a start that trains everything slowly and an end that trains what it was trained on well lies one that keeps most of
+    both (Wortsman et al., "Robust fine-tuning of zero-shot models", CVPR 2022).
+    """
+    return start + share * (theta - start)

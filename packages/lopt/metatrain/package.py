@@ -1,8 +1,8 @@
 """Meta-weights as they are packaged: the three files of `save_pretrained`, a model card, and a checksum.
 
-    python -m lopt.metatrain.package SNAPSHOT FOLDER
+    python -m lopt.metatrain.package SNAPSHOT FOLDER [SCALE]
 
-The run's checkpoint, a floor above its snapshots, says whether they are MuLO's.
+SCALE multiplies its steps. The run's checkpoint, a floor above its snapshots, says whether they are MuLO's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..step.reference import scale_outputs
-from .checkpoint import CHECKPOINT, hidden_lr_mult, load, write
+from .checkpoint import CHECKPOINT, load, scales, write
 from .meta_weights import unflatten
 
 SUMS = "SHA256SUMS"
@@ -21,8 +21,7 @@ SUMS = "SHA256SUMS"
 
 def package(snapshot: Path, folder: Path, scale: float = 1.0) -> Path:
     """A snapshot of a meta-training as a folder that `weights=` takes; a model card that is there is kept."""
-    mult = hidden_lr_mult(load(snapshot.parents[1] / CHECKPOINT))
-    weights = unflatten(load(snapshot), hidden_lr_mult=mult)
+    weights = unflatten(load(snapshot), scales=scales(load(snapshot.parents[1] / CHECKPOINT)))
     weights = replace(weights, mlp=scale_outputs(weights.mlp, (scale, 1.0)))
     card = folder / "README.md"
     kept = card.read_bytes() if card.exists() else None

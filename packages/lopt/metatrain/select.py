@@ -16,7 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .checkpoint import CHECKPOINT, SNAPSHOTS, hidden_lr_mult, load
+from ..models.small_fc import StepScales
+from .checkpoint import CHECKPOINT, SNAPSHOTS, load
+from .checkpoint import scales as scales_of
 from .evaluate import curves, learned, measures
 from .frozen import frozen
 from .lane import FLOOR
@@ -27,12 +29,12 @@ HORIZONS = {"validation": (200, 1000), "wide": (200, 500)}
 
 def scores(
     thetas: Tensor, tasks: Sequence[Task], horizons: Sequence[int] = HORIZONS["validation"], seeds: int = 1,
-    hidden_lr_mult: float | None = None,
+    scales: StepScales | None = None,
 ) -> Tensor:  # fmt: skip
     """(k, tasks) of meta-weights (k, D)."""
     rows = []
     for number, task in enumerate(tasks):
-        make = learned(thetas, hidden_lr_mult=hidden_lr_mult)
+        make = learned(thetas, scales=scales)
         found = curves(task, number, seeds, len(thetas), max(horizons), make)
         first = found[:, :, 0].mean().item()
         each = [torch.tensor(list(measures(curve, horizons).values())) for curve in found]
@@ -40,22 +42,21 @@ def scores(
     return torch.stack(rows, 1)
 
 
-def snapshots(run: Path) -> tuple[list[Path], Tensor, float | None]:
-    """Every snapshot of a run, their meta-weights (k, D), and the `hidden_lr_mult` that they were trained with."""
+def snapshots(run: Path) -> tuple[list[Path], Tensor, StepScales | None]:
+    """Every snapshot of a run, their meta-weights (k, D), and the scales of steps that they were trained with."""
     files = sorted((Path(run) / SNAPSHOTS).glob("*.pt"))
     if not files:
         raise ValueError(f"no snapshots in {run}")
-    mult = hidden_lr_mult(load(Path(run) / CHECKPOINT))
-    return files, torch.stack([load(file) for file in files]), mult
+    return files, torch.stack([load(file) for file in files]), scales_of(load(Path(run) / CHECKPOINT))
 
 
 def select(runs: Sequence[Path], seeds: int = 1) -> list[tuple[Path, dict[str, float]]]:
     """Snapshots with their mean scores on the two splits and their standing over all tasks, the best standing first."""
     files, columns = [], []
     for run in runs:
-        own, thetas, mult = snapshots(run)
+        own, thetas, scales = snapshots(run)
         files += own
-        columns.append([scores(thetas, frozen(name), h, seeds, mult) for name, h in HORIZONS.items()])
+        columns.append([scores(thetas, frozen(name), h, seeds, scales) for name, h in HORIZONS.items()])
     splits = [torch.cat(parts) for parts in zip(*columns, strict=True)]
     means = {name: x.mean(1) for name, x in zip(HORIZONS, splits, strict=True)}
     means["standing"] = standing(torch.cat(splits, 1))

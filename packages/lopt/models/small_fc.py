@@ -8,7 +8,7 @@ that every other checkpoint silently runs with the wrong decays; here they trave
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import torch
@@ -29,6 +29,19 @@ NAMED_OFFSETS = {"mulo": MULO_OFFSETS, "zero": ZERO_OFFSETS}
 
 
 @dataclass(frozen=True)
+class StepScales:
+    """How far MuLO's tensors step, of what the network says: see `lopt.optim.mulo`."""
+
+    hidden_lr_mult: float  # hidden matrices and embeddings: hidden_lr_mult / fan_in
+    vector_lr_mult: float = 1.0  # vectors and scalars: biases, gains
+
+    def __post_init__(self) -> None:
+        for name, x in (("hidden_lr_mult", self.hidden_lr_mult), ("vector_lr_mult", self.vector_lr_mult)):
+            if not x > 0:
+                raise ValueError(f"{name}={x}: what steps are multiplied by is a positive number")
+
+
+@dataclass(frozen=True)
 class SmallFCWeights(MetaWeights):
     """What small_fc_lopt, or MuLO, was meta-trained to be."""
 
@@ -36,7 +49,7 @@ class SmallFCWeights(MetaWeights):
     momentum_offsets: Tensor  # (3,)
     rms_offsets: Tensor  # (1,)
     adafactor_offsets: Tensor  # (3,)
-    hidden_lr_mult: float | None = None  # MuLO's numerator of 1 / fan_in that these were trained with; None: not said
+    scales: StepScales | None = None  # MuLO's, with which these were trained; None: small_fc's, or not said
 
     kind: ClassVar[str] = "small_fc"
     inputs: ClassVar[int] = 39
@@ -90,9 +103,7 @@ class SmallFCWeights(MetaWeights):
                 "adafactor": self.adafactor_offsets.tolist(),
             },
         }
-        if self.hidden_lr_mult is not None:
-            config["hidden_lr_mult"] = self.hidden_lr_mult
-        return tensors, config
+        return tensors, config | (asdict(self.scales) if self.scales is not None else {})
 
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> SmallFCWeights:
@@ -103,7 +114,9 @@ class SmallFCWeights(MetaWeights):
         if layers < 2 or wanted != set(tensors):
             raise ValueError(f"no small_fc network: its tensors are {sorted(tensors)[:6]}, wanted {sorted(wanted)[:6]}")
         mlp = MLP(tuple(tensors[f"{n}.weight"] for n in names), tuple(tensors[f"{n}.bias"] for n in names))
-        return SmallFCWeights(mlp, *_offset_tensors(config.get("decay_offsets")), config.get("hidden_lr_mult"))
+        said = {f.name: config[f.name] for f in fields(StepScales) if f.name in config}
+        scales = StepScales(**said) if "hidden_lr_mult" in said else None
+        return SmallFCWeights(mlp, *_offset_tensors(config.get("decay_offsets")), scales)
 
 
 def _layer_names(layers: int) -> list[str]:

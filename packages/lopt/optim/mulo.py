@@ -9,7 +9,8 @@ so its steps must shrink instead: s = hidden_lr_mult / fan_in there too (Yang et
 of Table 8), and in an output layer that is tied to an embedding. Embeddings by themselves have s = 1 in this parametrisation,
 which begins them with elements of order one. Ordinary models begin them small (GPT-2: 0.02), and steps of s = 1 then let a table
 of positions, whose gradient is mostly noise, outgrow what it is added to; so meta-weights that say their hidden_lr_mult, the
-packaged ones, are trained with hidden_lr_mult / width in embeddings as well.
+packaged ones, are trained with hidden_lr_mult / width in embeddings as well. They also say a vector_lr_mult, 1/4: at s = 1 biases
+and LayerNorm's gains step as far as AdamW's at 3e-3, four times as far as a hidden matrix of width 64, and a transformer waits.
 
 The trap. s = 1 / fan_in means base width ONE: that is what the published weights were meta-trained with. mup computes
 width / base width instead; its examples get base width one through `override_base_dim=1`, which exists in a fork only. With
@@ -38,7 +39,7 @@ class MuLO(SmallFCLOpt):
     role: "hidden": tensors of two and more dimensions are hidden weights; "embedding": s = 1, unless the meta-weights were
         trained with another rule (see the module); "other": s = 1 (the input layer, a `MuReadout`); "infshape": as mup's
         `set_base_shapes` says, s = 1 / width_mult where two dimensions are infinite. Per group: `mulo_groups(model)` makes
-        the groups. Vectors and scalars always have s = 1.
+        the groups. Vectors and scalars have s = 1, or the vector_lr_mult that the meta-weights say.
     hidden_lr_mult: numerator of s; None: the one that the meta-weights say they were trained with, 1 where they say none
         (the published ones). Weight decay uses the scaled learning rate too.
 
@@ -73,12 +74,14 @@ class MuLO(SmallFCLOpt):
     def step_scale(self, p: Tensor, group: Mapping[str, Any], values: Mapping[str, Any]) -> float:
         if values["role"] == "infshape":
             return 1.0 / mup_width_mult(p)
-        trained_with = values["weights"].hidden_lr_mult
-        fixed = values["role"] == "other" or (values["role"] == "embedding" and trained_with is None)
-        if fixed or p.ndim < 2:
+        trained_with = values["weights"].scales
+        if p.ndim < 2:
+            return 1.0 if trained_with is None else trained_with.vector_lr_mult
+        if values["role"] == "other" or (values["role"] == "embedding" and trained_with is None):
             return 1.0
-        mult = group["hidden_lr_mult"] if group["hidden_lr_mult"] is not None else trained_with
-        return float(1.0 if mult is None else mult) / fan_in(p.shape, values["layout"])
+        said = 1.0 if trained_with is None else trained_with.hidden_lr_mult
+        mult = said if group["hidden_lr_mult"] is None else group["hidden_lr_mult"]
+        return float(mult) / fan_in(p.shape, values["layout"])
 
 
 def fan_in(shape: tuple[int, ...], layout: str = "torch") -> int:

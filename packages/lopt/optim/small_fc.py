@@ -138,9 +138,10 @@ class SmallFCLOpt(LearnedOptimizer):
         factored_axes((1, 1), values["layout"])
         spec = self.packaged if values["weights"] is None else values["weights"]
         weights = self.load_once(SmallFCWeights, spec, decay_offsets=self.options["decay_offsets"])
-        if weights.hidden_lr_mult is not None and not self.scales_hidden:
+        if weights.scales is not None and not self.scales_hidden:
             raise ValueError(
-                f"{type(self).__name__} got meta-weights that were trained for MuLO (hidden_lr_mult={weights.hidden_lr_mult}): "
+                f"{type(self).__name__} got meta-weights that were trained for MuLO (hidden_lr_mult="
+                f"{weights.scales.hidden_lr_mult}): "
                 "its steps would be of the wrong size; use lopt.MuLO"
             )
         return {**values, "weights": weights}

@@ -12,6 +12,7 @@ from lopt.metatrain.layout import Layout
 from lopt.metatrain.meta_weights import flatten, like_adam, unflatten
 from lopt.metatrain.tasks import MLPTask, Task, TransformerTask
 from lopt.models import SmallFCWeights
+from lopt.models.small_fc import StepScales
 from lopt.optim.mulo import MuLO
 from lopt.optim.small_fc import SmallFCLOpt, small_fc_step
 
@@ -88,16 +89,18 @@ def test_the_optimizer_class_takes_the_same_steps() -> None:
 
 @pytest.mark.parametrize("task", [TransformerTask(width=8, tied=True), TransformerTask(width=8), MLPTask(width=6)])
 def test_mulo_takes_the_same_steps(task: Task) -> None:
-    # Steps of hidden matrices are multiplied by 16 / fan_in, here by the task's word, there by the groups'.
+    # Steps of hidden matrices are multiplied by 16 / fan_in, here by the task's word, there by the
+    # groups'; those of vectors by a quarter in both.
+    scales = StepScales(16.0, 0.25)
     theta, generator = random_theta(1)[0], torch.Generator().manual_seed(3)
     instances = Instances(task, 1, generator)
     layout, start = instances.layout, instances.origin
     params = [torch.nn.Parameter(x[0].clone()) for x in layout.unpack(start)]
     roles = {True: "hidden", False: "other"}
     groups = [{"params": [p], "role": roles[h]} for p, h in zip(params, task.hidden, strict=True)]
-    optimizer = MuLO(groups, weights=unflatten(theta, hidden_lr_mult=16.0), backend="reference")
+    optimizer = MuLO(groups, weights=unflatten(theta, scales=scales), backend="reference")
     mlp, decays = full.weights_of(theta, (32, 32))
-    rows, state, lr = start, batched.initial_state(layout, 1), instances.step_scale(16.0)
+    rows, state, lr = start, batched.initial_state(layout, 1), instances.step_scale(scales)
     for _ in range(4):
         g = torch.randn(1, layout.size, generator=generator)
         for p, own in zip(params, layout.unpack(g), strict=True):
