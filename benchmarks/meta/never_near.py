@@ -42,7 +42,7 @@ def contenders(celo2: str | None) -> dict[str, tuple[list[float], dict[str, Any]
     shape = {"schedule": "cosine", "warmup": 0.1}
     found: dict[str, tuple[list[float], dict[str, Any]]] = {
         "mulo": ([1.0], {"optimizer": "mulo"}),
-        "mulo, lr 0.5": ([0.5], {"optimizer": "mulo"}),
+        "mulo, late": ([1.0], {"optimizer": "mulo", "schedule": "late"}),
         "mulo, cosine": ([1.0], {"optimizer": "mulo", **shape}),
         "small_fc": ([1.0], {"optimizer": "small_fc"}),
         "small_fc, lr 0.3": ([0.3], {"optimizer": "small_fc"}),
