@@ -1,8 +1,8 @@
-"""Golden trajectories as a fixture; what is made of them is in golden_files.py."""
+"""Golden trajectories as a fixture (what is made of them is in golden_files.py); and lopt alone, which has no scikit-learn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import numpy as np
@@ -23,3 +23,14 @@ def golden(shared_dir: Path) -> Callable[[str], Golden]:
             return {key: torch.from_numpy(file[key].copy()) for key in file.files}
 
     return read
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """A test that turns out to draw a task on scikit-learn's digits is skipped where lopt is installed without it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "sklearn":
+            raise
+        pytest.skip("wants scikit-learn's digits")
