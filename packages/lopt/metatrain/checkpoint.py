@@ -54,9 +54,7 @@ def load(path: Path) -> Any:
 
 def scales(state: Mapping[str, Any]) -> StepScales | None:
     """The scales of MuLO's steps that a run's checkpoint was trained with; None: small_fc's steps."""
-    unroll = state["settings"]["unroll"]  # of runs from before there was a choice: without them
-    mult = unroll.get("hidden_lr_mult")
-    return None if mult is None else StepScales(mult, unroll.get("vector_lr_mult", 1.0))
+    return StepScales.said_by(state["settings"]["unroll"])  # runs from before there was a choice say none
 
 
 def save_curve(folder: Path, rows: Sequence[Mapping[str, Any]], name: str = CURVE) -> Path:

@@ -8,7 +8,7 @@ that every other checkpoint silently runs with the wrong decays; here they trave
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -39,6 +39,12 @@ class StepScales:
         for name, x in (("hidden_lr_mult", self.hidden_lr_mult), ("vector_lr_mult", self.vector_lr_mult)):
             if not x > 0:
                 raise ValueError(f"{name}={x}: what steps are multiplied by is a positive number")
+
+    @classmethod
+    def said_by(cls, config: Mapping[str, Any]) -> StepScales | None:
+        """Those of a checkpoint's config or of a run's settings; None: they say none."""
+        mult = config.get("hidden_lr_mult")
+        return None if mult is None else cls(mult, config.get("vector_lr_mult", 1.0))
 
 
 @dataclass(frozen=True)
@@ -114,9 +120,7 @@ class SmallFCWeights(MetaWeights):
         if layers < 2 or wanted != set(tensors):
             raise ValueError(f"no small_fc network: its tensors are {sorted(tensors)[:6]}, wanted {sorted(wanted)[:6]}")
         mlp = MLP(tuple(tensors[f"{n}.weight"] for n in names), tuple(tensors[f"{n}.bias"] for n in names))
-        said = {f.name: config[f.name] for f in fields(StepScales) if f.name in config}
-        scales = StepScales(**said) if "hidden_lr_mult" in said else None
-        return SmallFCWeights(mlp, *_offset_tensors(config.get("decay_offsets")), scales)
+        return SmallFCWeights(mlp, *_offset_tensors(config.get("decay_offsets")), StepScales.said_by(config))
 
 
 def _layer_names(layers: int) -> list[str]:

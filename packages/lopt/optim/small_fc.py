@@ -140,9 +140,8 @@ class SmallFCLOpt(LearnedOptimizer):
         weights = self.load_once(SmallFCWeights, spec, decay_offsets=self.options["decay_offsets"])
         if weights.scales is not None and not self.scales_hidden:
             raise ValueError(
-                f"{type(self).__name__} got meta-weights that were trained for MuLO (hidden_lr_mult="
-                f"{weights.scales.hidden_lr_mult}): "
-                "its steps would be of the wrong size; use lopt.MuLO"
+                f"{type(self).__name__} got meta-weights that were trained for MuLO "
+                f"(hidden_lr_mult={weights.scales.hidden_lr_mult}): its steps would be of the wrong size; use lopt.MuLO"
             )
         return {**values, "weights": weights}
 
