@@ -1,11 +1,12 @@
 """Packaged meta-weights on the frozen held-out tasks, beside AdamW at eight learning rates, from the same starts and batches.
 
-    python benchmarks/meta/held_out.py [WEIGHTS ...] [--cosine]
+    python benchmarks/meta/held_out.py [WEIGHTS ...] [--cosine] [--falling]
     python benchmarks/meta/held_out.py --steps 3000 --every 6 --cosine --long --out benchmarks/meta/held_out_3000.json
 
 WEIGHTS is anything that `lopt.models.pretrained` reads; those that say a `hidden_lr_mult` run as MuLO, the others as small_fc;
 "start" is what meta-training begins with, the control. With --cosine both sides are also run with warm-up and a cosine over all
-steps, as one who knows the horizon would. AdamW's curves are kept in the output file and not computed again.
+steps, as one who knows the horizon would; with --falling AdamW is also run with a rate that falls as theirs does, for as many
+steps as there may be. AdamW's curves are kept in the output file and not computed again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from lopt.metatrain.evaluate import RATES, Schedule, adamw, compared, constant, 
 from lopt.metatrain.frozen import frozen
 from lopt.metatrain.meta_weights import flatten, like_adam
 from lopt.metatrain.tasks import Task
-from lopt.models.small_fc import StepScales
+from lopt.models.small_fc import UNSCALED, StepScales
+from lopt.train.schedules import inverse_sqrt
 from metabench.files import write_json
 from metabench.provenance import stamp
 
@@ -36,10 +38,10 @@ def numbered(split: str, every: int) -> list[tuple[int, Task]]:
     return list(enumerate(frozen(split)))[::every]
 
 
-def named(name: str) -> tuple[torch.Tensor, StepScales | None]:
-    """Flat meta-weights, and the scales of steps where they are MuLO's."""
+def named(name: str) -> tuple[torch.Tensor, StepScales]:
+    """Flat meta-weights, and the scales of their steps."""
     if name == "start":
-        return like_adam(0), None
+        return like_adam(0), UNSCALED
     weights = SmallFCWeights.from_pretrained(name)
     return flatten(weights), weights.scales
 
@@ -69,7 +71,7 @@ def ours(name: str, options: argparse.Namespace, schedule: Schedule) -> list[dic
 
 def horizons(options: argparse.Namespace, schedule: Schedule) -> list[int]:
     """Where a curve is measured; one that is on its way down a cosine has only its end."""
-    return [h for h in HORIZONS if h <= options.steps] if schedule is constant else [options.steps]
+    return [options.steps] if schedule is cosine else [h for h in HORIZONS if h <= options.steps]
 
 
 def long_run(name: str, split: str) -> list[dict[str, Any]]:
@@ -108,6 +110,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--long", action="store_true", help="10,000 steps on two tasks as well")
     parser.add_argument("--cosine", action="store_true", help="both sides with a cosine over all steps as well")
+    parser.add_argument("--falling", action="store_true", help="AdamW with an inverse square root schedule as well")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -115,7 +118,7 @@ def main() -> None:
     same = {"split": options.split, "every": options.every, "steps": options.steps, "seeds": options.seeds}
     base: dict[str, Any] = kept.get("baseline", {}) if kept.get("settings") == same else {}
     schedules = [constant, cosine] if options.cosine else [constant]
-    for schedule in schedules:
+    for schedule in (*schedules, *([inverse_sqrt] if options.falling else ())):
         if schedule.__name__ not in base:
             base[schedule.__name__] = baseline(options, schedule)
             write_json(options.out, {"settings": same, "baseline": base})

@@ -3,7 +3,8 @@
     python benchmarks/meta/never_near.py [--celo2 FILE] [--steps 500 2000] [--seeds 5] [--only NAME ...]
 
 One checkpoint each, default settings: packaged mulo and small_fc at lr 1, no schedule; small_fc also at 0.3,
-which its card recommends for wide networks; mulo also with a rate that falls over the last fifth, and so AdamW at two rates.
+which its card recommends for wide networks; mulo also with a rate that falls over the last fifth, and so AdamW at two rates;
+AdamW also with the fall that mulo's steps have within them.
 Beside them AdamW at eight rates, constant (its default and the best in hindsight are reported) and, if FILE is given, published
 CELO2 with warm-up and cosine at 3e-3 and 1e-2.
 From the second seed on AdamW runs at its default and at the three rates that were best at the first.
@@ -35,7 +36,7 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 FOLLOWED = 3
-DEFAULTS = {"adamw": 1e-3, "adamw, late": 1e-3, "celo2, cosine": 1e-2}
+DEFAULTS = {"adamw": 1e-3, "adamw, late": 1e-3, "adamw, inverse_sqrt": 1e-3, "celo2, cosine": 1e-2}
 
 
 def contenders(celo2: str | None) -> dict[str, tuple[list[float], dict[str, Any]]]:
@@ -45,6 +46,7 @@ def contenders(celo2: str | None) -> dict[str, tuple[list[float], dict[str, Any]
         "mulo": ([1.0], {"optimizer": "mulo"}),
         "mulo, late": ([1.0], {"optimizer": "mulo", "schedule": "late"}),
         "adamw, late": ([1e-3, 3e-3], {"optimizer": "adamw", "schedule": "late"}),
+        "adamw, inverse_sqrt": ([1e-3, 3e-3], {"optimizer": "adamw", "schedule": "inverse_sqrt"}),
         "small_fc": ([1.0], {"optimizer": "small_fc"}),
         "small_fc, lr 0.3": ([0.3], {"optimizer": "small_fc"}),
     }

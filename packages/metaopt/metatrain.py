@@ -51,7 +51,7 @@ def run(config: DictConfig, out: Path) -> str:
     )
     if history:
         draw(history, out / "meta_loss")
-    call = "SmallFCLOpt(model.parameters()" if scales is None else "MuLO(lopt.mulo_groups(model)"
+    call = "SmallFCLOpt(model.parameters()" if scales.hidden_lr_mult is None else "MuLO(lopt.mulo_groups(model)"
     return f"{final['step']} outer steps; use them: lopt.{call}, weights={str(folder)!r})"
 
 

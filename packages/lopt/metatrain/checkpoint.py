@@ -52,8 +52,8 @@ def load(path: Path) -> Any:
         raise ValueError(f"{path} is no checkpoint, or a damaged one ({type(error).__name__})") from error
 
 
-def scales(state: Mapping[str, Any]) -> StepScales | None:
-    """The scales of MuLO's steps that a run's checkpoint was trained with; None: small_fc's steps."""
+def scales(state: Mapping[str, Any]) -> StepScales:
+    """The scales of steps that a run's checkpoint was trained with."""
     return StepScales.said_by(state["settings"]["unroll"])  # runs from before there was a choice say none
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ..models.small_fc import StepScales
+from ..models.small_fc import UNSCALED, StepScales
 from . import batched
 from .inner import Instances
 from .tasks import Task
@@ -48,9 +48,9 @@ def curves(task: Task, number: int, seeds: int, copies: int, steps: int, make: C
 
 
 def learned(
-    theta: Tensor, lr: float = 1.0, schedule: Schedule = constant, steps: int = 0, scales: StepScales | None = None
+    theta: Tensor, lr: float = 1.0, schedule: Schedule = constant, steps: int = 0, scales: StepScales = UNSCALED
 ) -> Callable[[Instances], Step]:
-    """small_fc, or MuLO where `scales` are given, with flat meta-weights (D,) or a stack of them (k, D) for k copies."""
+    """small_fc or MuLO, as `scales` say, with flat meta-weights (D,) or a stack of them (k, D) for k copies."""
     stack = theta if theta.ndim == 2 else theta[None]
 
     def make(instances: Instances) -> Step:
@@ -60,7 +60,8 @@ def learned(
         scale = instances.step_scale(scales)
 
         def step(rows: Tensor, gradient: Tensor, t: int) -> None:
-            batched.step_(rows, gradient, state, meta, layout, scratch, lr * schedule(t, steps) * scale)
+            now = lr * schedule(t, steps) * scales.after(state.t)[:, None]
+            batched.step_(rows, gradient, state, meta, layout, scratch, now * scale)
 
         return step
 

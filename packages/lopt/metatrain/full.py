@@ -7,7 +7,7 @@ Its noise is a hundredth of that of a few dozen perturbations, so it is what the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -79,9 +79,9 @@ def channels(rows: Tensor, g: Tensor, a: State, layout: Layout) -> Tensor:
 
 def unroll(
     theta: Tensor, rows: Tensor, state: State, instances: Instances, batches: Sequence[Sequence[Tensor]],
-    hidden: tuple[int, ...] = (32, 32), lr: Tensor | float = 1.0,
+    hidden: tuple[int, ...] = (32, 32), lr: Callable[[Tensor], Tensor | float] = lambda t: 1.0,
 ) -> tuple[Tensor, Tensor, State]:  # fmt: skip
-    """(losses (steps, n) before each step, rows, state after the last); all differentiable in theta."""
+    """(losses (steps, n) before each step, rows, state after the last); all differentiable in theta. lr: of steps done (n,)."""
     mlp, decays = weights_of(theta, hidden)
     losses = []
     rows = rows if rows.requires_grad else rows.detach().requires_grad_()
@@ -89,7 +89,7 @@ def unroll(
         loss = instances.losses(rows, batch)
         (g,) = torch.autograd.grad(loss.sum(), rows, create_graph=True)
         losses.append(loss)
-        rows, state = step(rows, g, state, mlp, decays, instances.layout, lr)
+        rows, state = step(rows, g, state, mlp, decays, instances.layout, lr(state.t))
     return torch.stack(losses), rows, state
 
 

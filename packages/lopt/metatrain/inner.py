@@ -40,17 +40,10 @@ class Instances:
             self.data[key][which] = x
         self.multiplier[which], self.origin[which] = multiplier, start
 
-    def step_scale(self, scales: StepScales | None) -> Tensor:
-        """(size,) what steps are multiplied by: 1; or MuLO's, where `Task.hidden` says which tensors are hidden."""
-
-        def of(shape: tuple[int, ...], hidden: bool) -> float:
-            if scales is None:
-                return 1.0
-            if len(shape) < 2:
-                return scales.vector_lr_mult
-            return scales.hidden_lr_mult / fan_in(shape) if hidden else 1.0
-
-        return self.layout.spread([of(*row) for row in zip(self.task.shapes, self.task.hidden, strict=True)])
+    def step_scale(self, scales: StepScales) -> Tensor:
+        """(size,) what steps are multiplied by; `Task.hidden` says which tensors are hidden."""
+        tensors = zip(self.task.shapes, self.task.hidden, strict=True)
+        return self.layout.spread([scales.of(len(shape), fan_in(shape), hidden) for shape, hidden in tensors])
 
     def next_batch(self, generator: torch.Generator) -> tuple[Tensor, ...]:
         """One inner step's examples of every instance."""

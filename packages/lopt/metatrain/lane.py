@@ -55,6 +55,7 @@ class Unroll:
     hidden: tuple[int, ...] = (32, 32)
     hidden_lr_mult: float | None = None  # MuLO's steps, see `lopt.optim.mulo`; None: small_fc's
     vector_lr_mult: float = 1.0  # MuLO's, of vectors
+    lr_decay_steps: float | None = None  # steps shrink as (1 + t / lr_decay_steps)^-1/2
 
     def __post_init__(self) -> None:
         if self.method not in (*METHODS, "full"):
@@ -69,20 +70,16 @@ class Unroll:
                 f"horizons from {self.shortest} to {self.longest} steps in truncations of {self.truncation}: "
                 "each must be at least one step, and the longest not below the shortest"
             )
-        if self.hidden_lr_mult is None and self.vector_lr_mult != 1:
-            raise ValueError(
-                f"vector_lr_mult={self.vector_lr_mult} is MuLO's and wants a hidden_lr_mult; small_fc's is 1"
-            )
-        _ = self.scales  # refuses what is not positive
+        _ = self.scales  # refuses what is not positive, and half of MuLO's
         if not self.floor > 0:
             raise ValueError(f"floor={self.floor}: a share of the first loss, above 0")
         if not 0 <= self.late <= 1:
             raise ValueError(f"late={self.late}: the weight of late losses is between 0 and 1")
 
     @property
-    def scales(self) -> StepScales | None:
-        """What MuLO's steps are multiplied by; None: small_fc's."""
-        return None if self.hidden_lr_mult is None else StepScales(self.hidden_lr_mult, self.vector_lr_mult)
+    def scales(self) -> StepScales:
+        """What steps are multiplied by."""
+        return StepScales(self.hidden_lr_mult, self.vector_lr_mult, self.lr_decay_steps)
 
     @property
     def free(self) -> int:
@@ -117,7 +114,7 @@ class Lane:
         self.pairs = None if self.copies == 1 else Pairs(unroll.method, n, size, unroll.sigma, unroll.free)
         self.rows = self.instances.origin.repeat(self.copies, 1)
         self.state = batched.initial_state(self.layout, self.copies * n)
-        self.lr = self.instances.step_scale(unroll.scales)
+        self.scale = self.instances.step_scale(unroll.scales)
         self.first = torch.ones(n)  # L0
         self.age = 0  # inner steps of the lane; particles that blew up are younger
         self.scratch = batched.Scratch(self.copies * n, self.layout, unroll.hidden)
@@ -130,6 +127,10 @@ class Lane:
     @property
     def done(self) -> bool:
         return self.age >= self.horizon
+
+    def lr(self, t: Tensor) -> Tensor:
+        """What each element's step is multiplied by after t (n,) steps: (n, size)."""
+        return self.unroll.scales.after(t)[:, None] * self.scale
 
     def advance(self, theta: Tensor) -> tuple[Tensor, float]:
         """One truncation: (estimate of the meta-gradient (D,), mean meta-loss). Particles that blew up begin anew."""
@@ -152,13 +153,15 @@ class Lane:
             total += own * late_weight(t, self.horizon, self.unroll.late).repeat(2)
             plain += own.mean().item()
             blown |= ~(losses < BLOWN_UP * self.first.repeat(2)) | ~torch.isfinite(gradient).all(1)
-            batched.step_(self.rows, gradient.nan_to_num(0, 0, 0), self.state, meta, self.layout, self.scratch, self.lr)
+            batched.step_(self.rows, gradient.nan_to_num(0, 0, 0), self.state, meta, self.layout, self.scratch,
+                          self.lr(self.state.t))  # fmt: skip
         return pairs.gradient(total / steps), plain / steps, blown[:n] | blown[n:]
 
     def _differentiate(self, theta: Tensor) -> tuple[Tensor, float, Tensor]:
         """The same from the exact gradient of the losses in the second half of the unroll; what blew up adds nothing to it.
 
-        A loss right after a step rewards what is greedy. Those of the first half are unrolled through and not counted.
+        A loss right after a step rewards what is greedy. Those of the first half are unrolled through and not counted, but at
+        the start of a life, where haste is right: the mean loss over a short training is made in its first steps.
         """
         leaf = theta.detach().requires_grad_()
         batches = [self.instances.next_batch(self.generator) for _ in range(self.unroll.truncation)]
@@ -170,7 +173,8 @@ class Lane:
         own = meta_loss(losses, self.first, self.unroll.floor)
         fine = (losses < BLOWN_UP * self.first).all(0) & torch.isfinite(rows).all(1)
         weighted = own * late_weight(t, self.horizon, self.unroll.late)
-        counted = weighted[len(batches) // 2 :, fine].sum() / (len(batches) - len(batches) // 2) / len(fine)
+        counted = weighted[0 if self.age == 0 else len(batches) // 2 :]
+        counted = counted[:, fine].sum() / counted.numel()
         (gradient,) = torch.autograd.grad(counted, leaf)
         self.rows, self.state = rows.detach(), full.detached(state)
         return gradient, own.mean().item(), ~fine

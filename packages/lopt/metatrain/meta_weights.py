@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..models.mlp import MLP
-from ..models.small_fc import SmallFCWeights, StepScales
+from ..models.small_fc import UNSCALED, SmallFCWeights, StepScales
 from .batched import INPUTS, OFFSETS, OUTPUTS, split
 
 ADAM_CHANNEL = 6  # m_0 / sqrt(v), which N brings to a root mean square of one
@@ -47,8 +47,8 @@ def flatten(weights: SmallFCWeights) -> Tensor:
     return torch.cat([*pieces, weights.momentum_offsets, weights.rms_offsets, weights.adafactor_offsets]).float()
 
 
-def unflatten(theta: Tensor, hidden: tuple[int, ...] = (32, 32), scales: StepScales | None = None) -> SmallFCWeights:
-    """The inverse of `flatten`; `scales` are what MuLO's are trained with.
+def unflatten(theta: Tensor, hidden: tuple[int, ...] = (32, 32), scales: StepScales = UNSCALED) -> SmallFCWeights:
+    """The inverse of `flatten`; `scales` are those that they were trained with.
 
     Raises:
         ValueError: the length is another network's.

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..models.small_fc import StepScales
+from ..models.small_fc import UNSCALED, StepScales
 from .checkpoint import CHECKPOINT, SNAPSHOTS, load
 from .checkpoint import scales as scales_of
 from .evaluate import curves, learned, measures
@@ -29,7 +29,7 @@ HORIZONS = {"validation": (200, 1000), "wide": (200, 500)}
 
 def scores(
     thetas: Tensor, tasks: Sequence[Task], horizons: Sequence[int] = HORIZONS["validation"], seeds: int = 1,
-    scales: StepScales | None = None,
+    scales: StepScales = UNSCALED,
 ) -> Tensor:  # fmt: skip
     """(k, tasks) of meta-weights (k, D)."""
     rows = []
@@ -42,7 +42,7 @@ def scores(
     return torch.stack(rows, 1)
 
 
-def snapshots(run: Path) -> tuple[list[Path], Tensor, StepScales | None]:
+def snapshots(run: Path) -> tuple[list[Path], Tensor, StepScales]:
     """Every snapshot of a run, their meta-weights (k, D), and the scales of steps that they were trained with."""
     files = sorted((Path(run) / SNAPSHOTS).glob("*.pt"))
     if not files:

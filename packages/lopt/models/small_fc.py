@@ -8,7 +8,7 @@ that every other checkpoint silently runs with the wrong decays; here they trave
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import torch
@@ -30,21 +30,54 @@ NAMED_OFFSETS = {"mulo": MULO_OFFSETS, "zero": ZERO_OFFSETS}
 
 @dataclass(frozen=True)
 class StepScales:
-    """How far MuLO's tensors step, of what the network says: see `lopt.optim.mulo`."""
+    """How far tensors step, of what the network says, and how that falls. Meta-weights want those that they were trained with.
 
-    hidden_lr_mult: float  # hidden matrices and embeddings: hidden_lr_mult / fan_in
-    vector_lr_mult: float = 1.0  # vectors and scalars: biases, gains
+    Attributes:
+        hidden_lr_mult: MuLO's, see `lopt.optim.mulo`: hidden matrices and embeddings step hidden_lr_mult / fan_in as far.
+            None: small_fc's steps, all tensors alike.
+        vector_lr_mult: MuLO's, of vectors and scalars: biases, gains.
+        lr_decay_steps: T of the factor (1 + t / T)^-1/2 after t steps. None: steps do not fall of themselves.
+    """
+
+    hidden_lr_mult: float | None = None
+    vector_lr_mult: float = 1.0
+    lr_decay_steps: float | None = None
 
     def __post_init__(self) -> None:
-        for name, x in (("hidden_lr_mult", self.hidden_lr_mult), ("vector_lr_mult", self.vector_lr_mult)):
-            if not x > 0:
+        for name, x in asdict(self).items():
+            if x is not None and not x > 0:
                 raise ValueError(f"{name}={x}: what steps are multiplied by is a positive number")
+        if self.hidden_lr_mult is None and self.vector_lr_mult != 1:
+            raise ValueError(
+                f"vector_lr_mult={self.vector_lr_mult} is MuLO's and wants a hidden_lr_mult; small_fc's is 1"
+            )
 
     @classmethod
-    def said_by(cls, config: Mapping[str, Any]) -> StepScales | None:
-        """Those of a checkpoint's config or of a run's settings; None: they say none."""
-        mult = config.get("hidden_lr_mult")
-        return None if mult is None else cls(mult, config.get("vector_lr_mult", 1.0))
+    def said_by(cls, config: Mapping[str, Any]) -> StepScales:
+        """Those of a checkpoint's config or of a run's settings, which may say none."""
+        return cls(**{f.name: config[f.name] for f in fields(cls) if f.name in config})
+
+    @property
+    def said(self) -> dict[str, float]:
+        """What `said_by` reads."""
+        return {f.name: x for f in fields(self) if (x := getattr(self, f.name)) != f.default}
+
+    def of(self, dims: int, fan_in: int, hidden: bool) -> float:
+        """Of one tensor, which has `dims` dimensions."""
+        if self.hidden_lr_mult is None:
+            return 1.0
+        if dims < 2:
+            return self.vector_lr_mult
+        return self.hidden_lr_mult / fan_in if hidden else 1.0
+
+    def after(self, t: Tensor) -> Tensor:
+        """The factor after t (...) steps, of t's shape: 1 at the start."""
+        if self.lr_decay_steps is None:
+            return torch.ones_like(t, dtype=torch.float32)
+        return (1 + t / self.lr_decay_steps).rsqrt()
+
+
+UNSCALED = StepScales()  # small_fc's and the published MuLO's
 
 
 @dataclass(frozen=True)
@@ -55,7 +88,7 @@ class SmallFCWeights(MetaWeights):
     momentum_offsets: Tensor  # (3,)
     rms_offsets: Tensor  # (1,)
     adafactor_offsets: Tensor  # (3,)
-    scales: StepScales | None = None  # MuLO's, with which these were trained; None: small_fc's, or not said
+    scales: StepScales = UNSCALED  # those that these were trained with
 
     kind: ClassVar[str] = "small_fc"
     inputs: ClassVar[int] = 39
@@ -109,7 +142,7 @@ class SmallFCWeights(MetaWeights):
                 "adafactor": self.adafactor_offsets.tolist(),
             },
         }
-        return tensors, config | (asdict(self.scales) if self.scales is not None else {})
+        return tensors, config | self.scales.said
 
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> SmallFCWeights:

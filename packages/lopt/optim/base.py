@@ -305,13 +305,17 @@ def parameter_name(group: Mapping[str, Any], index: int) -> str:
 
 
 def check_group(group: Mapping[str, Any]) -> None:
-    """lr and weight decay of one group; raises ValueError."""
+    """lr, weight decay and what scales steps, of one group; raises ValueError."""
     for key in ("lr", "weight_decay"):
         value = group[key]
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError(f"a tensor {key} must have one element, this one has shape {tuple(value.shape)}")
         if not isinstance(value, Tensor) and not value >= 0:
             raise ValueError(f"{key}={value!r}: it must be a number of at least 0")
+    for key in ("hidden_lr_mult", "lr_decay_steps"):
+        value = group.get(key)
+        if value is not None and not value > 0:
+            raise ValueError(f"{key}={value!r}: it must be a positive number, or None for what the meta-weights say")
 
 
 def largest_magnitudes(grads: list[Tensor]) -> Sequence[Tensor]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +75,10 @@ class MuLO(SmallFCLOpt):
     def step_scale(self, p: Tensor, group: Mapping[str, Any], values: Mapping[str, Any]) -> float:
         if values["role"] == "infshape":
             return 1.0 / mup_width_mult(p)
-        trained_with = values["weights"].scales
-        if p.ndim < 2:
-            return 1.0 if trained_with is None else trained_with.vector_lr_mult
-        if values["role"] == "other" or (values["role"] == "embedding" and trained_with is None):
-            return 1.0
-        said = 1.0 if trained_with is None else trained_with.hidden_lr_mult
-        mult = said if group["hidden_lr_mult"] is None else group["hidden_lr_mult"]
-        return float(mult) / fan_in(p.shape, values["layout"])
+        said = values["weights"].scales
+        hidden = values["role"] == "hidden" or (values["role"] == "embedding" and said.hidden_lr_mult is not None)
+        mult = group["hidden_lr_mult"] or said.hidden_lr_mult or 1.0
+        return replace(said, hidden_lr_mult=float(mult)).of(p.ndim, fan_in(p.shape, values["layout"]), hidden)
 
 
 def fan_in(shape: tuple[int, ...], layout: str = "torch") -> int:

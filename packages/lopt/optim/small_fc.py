@@ -13,7 +13,9 @@ does the same in place, in blocks, at a fifth of the cost; `SmallFCLOpt` only gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,8 @@ class SmallFCLOpt(LearnedOptimizer):
     backend: "auto" | "reference" | "cpu" | "cuda" (docs/lopt-cuda.md); config: tunable parameters of its kernels, else (cpu) the
         tuned entry's, else defaults.
     decay_offsets: for checkpoints that lack them: "mulo", "zero", or a dict.
+    lr_decay_steps: T of the factor (1 + t / T)^-1/2 on the learning rate after t steps of a tensor, besides any schedule
+        of yours; None: the one that the meta-weights say they were trained with, if they say one; math.inf: none.
     more_defaults, more_group_options: for subclasses.
 
     State per element: 16 bytes (m three times, v) plus the row and column moments; below two dimensions 28 bytes.
@@ -124,11 +128,13 @@ class SmallFCLOpt(LearnedOptimizer):
         backend: str = "auto",
         config: Mapping[str, Any] | None = None,
         decay_offsets: str | Mapping[str, Any] | None = None,
+        lr_decay_steps: float | None = None,
         more_defaults: Mapping[str, Any] | None = None,
         more_group_options: Mapping[str, Any] | None = None,
     ) -> None:
         defaults = {"lr": lr, "weight_decay": weight_decay, "exp_mult": exp_mult, "step_mult": step_mult,
-                    "maximize": maximize, "decay_after_step": decay_after_step, **(more_defaults or {})}  # fmt: skip
+                    "maximize": maximize, "decay_after_step": decay_after_step,
+                    "lr_decay_steps": lr_decay_steps, **(more_defaults or {})}  # fmt: skip
         options = {"nonfinite": nonfinite, "max_grad_norm": max_grad_norm, "decay_offsets": decay_offsets,
                    "backend": dispatch.check(backend), "config": None if config is None else dict(config)}  # fmt: skip
         group_options = {"weights": weights, "layout": layout, **(more_group_options or {})}
@@ -138,7 +144,7 @@ class SmallFCLOpt(LearnedOptimizer):
         factored_axes((1, 1), values["layout"])
         spec = self.packaged if values["weights"] is None else values["weights"]
         weights = self.load_once(SmallFCWeights, spec, decay_offsets=self.options["decay_offsets"])
-        if weights.scales is not None and not self.scales_hidden:
+        if weights.scales.hidden_lr_mult is not None and not self.scales_hidden:
             raise ValueError(
                 f"{type(self).__name__} got meta-weights that were trained for MuLO "
                 f"(hidden_lr_mult={weights.scales.hidden_lr_mult}): its steps would be of the wrong size; use lopt.MuLO"
@@ -162,8 +168,9 @@ class SmallFCLOpt(LearnedOptimizer):
         w = self.placed(values["weights"], device, dtype)
         decays = hold(w.decays().to(device, dtype), ok)
         handle = dispatch.kernels(self.options["backend"], SMALL_FC, w.mlp, device, dtype, self.options["config"])
-        times = time_features(torch.stack([s.state["step"] for s in slots]).to(dtype))
-        members = [self._member(group, values, s, device) for s in slots]
+        done = torch.stack([s.state["step"] for s in slots]).to(dtype)
+        times, falls = time_features(done), decayed(group, w, done)
+        members = [self._member(group, values, s, fall) for s, fall in zip(slots, falls, strict=True)]
         together, alone = cpu.divide(handle, members)
         if handle is not None and together:
             small_fc_fused_(handle, cpu.Batch.of([members[i] for i in together], decays), w.mlp, times[together])
@@ -177,9 +184,17 @@ class SmallFCLOpt(LearnedOptimizer):
                                  x.shrink_after)  # fmt: skip
         count_(slots, ok)
 
-    def _member(self, group: dict[str, Any], values: dict[str, Any], s: Slot, device: torch.device) -> Member:
-        lr, _ = rates(group, device)
-        lr = lr * self.step_scale(s.param, group, values)
+    def _member(self, group: dict[str, Any], values: dict[str, Any], s: Slot, fall: Tensor | float) -> Member:
+        lr, _ = rates(group, s.param.device)
+        lr = lr * self.step_scale(s.param, group, values) * fall
         return Member(s.param, s.grad, accumulators(s.state), factored_axes(s.param.shape, values["layout"]),
                       lr * group["step_mult"], group["exp_mult"], 1 - lr * group["weight_decay"],
                       group["decay_after_step"])  # fmt: skip
+
+
+def decayed(group: Mapping[str, Any], weights: SmallFCWeights, done: Tensor) -> Sequence[Tensor | float]:
+    """What is left of each tensor's learning rate after `done` (T,) steps of it."""
+    own = group.get("lr_decay_steps")  # groups of older state dicts have none
+    scales = weights.scales if own is None else replace(weights.scales, lr_decay_steps=own)
+    endless = scales.lr_decay_steps is None or math.isinf(scales.lr_decay_steps)
+    return [1.0] * len(done) if endless else scales.after(done).unbind()

@@ -5,30 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-Schedule = Callable[[float], float]  # share of the run that is done, 0 to 1 -> multiple of the rate
+Schedule = Callable[[float, float], float]  # steps done after the warm-up, of how many -> multiple of the rate
+TIMESCALE = 100.0  # of `inverse_sqrt`, steps
 
 
-def constant(share: float) -> float:
+def constant(step: float, steps: float) -> float:
     """The rate itself."""
     return 1.0
 
 
-def linear(share: float) -> float:
+def linear(step: float, steps: float) -> float:
     """To zero in a straight line."""
-    return 1.0 - share
+    return 1.0 - step / steps
 
 
-def cosine(share: float) -> float:
+def cosine(step: float, steps: float) -> float:
     """Half a cosine to zero."""
-    return 0.5 * (1 + math.cos(math.pi * share))
+    return 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-def late(share: float) -> float:
+def late(step: float, steps: float) -> float:
     """Constant for four fifths, then to zero in a straight line (warm-up, stable, decay)."""
-    return min(1.0, 5 * (1 - share))
+    return min(1.0, 5 * (1 - step / steps))
 
 
-SCHEDULES: dict[str, Schedule] = {"constant": constant, "linear": linear, "cosine": cosine, "late": late}
+def inverse_sqrt(step: float, steps: float) -> float:
+    """1 / sqrt(1 + step / 100), however long the run is: what the packaged meta-weights have within them."""
+    return (1 + step / TIMESCALE) ** -0.5
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "constant": constant, "linear": linear, "cosine": cosine, "late": late, "inverse_sqrt": inverse_sqrt
+}  # fmt: skip
 
 
 def multiple(schedule: str, step: int, steps: int, warmup: float) -> float:
@@ -36,7 +44,7 @@ def multiple(schedule: str, step: int, steps: int, warmup: float) -> float:
     rising = warmup * steps
     if step < rising:
         return (step + 1) / (rising + 1)
-    return SCHEDULES[schedule]((step - rising) / max(1.0, steps - rising))
+    return SCHEDULES[schedule](step - rising, max(1.0, steps - rising))
 
 
 def check(schedule: str) -> str:

@@ -89,8 +89,8 @@ def test_antithetic_pairs_are_opposite_and_begin_anew_when_told() -> None:
 TASK = MLPTask(inputs=6, width=4, depth=1, outputs=3, batch=8)
 
 
-def by_hand(theta: torch.Tensor, lane: Lane, batches: list[tuple[torch.Tensor, ...]]) -> torch.Tensor:
-    """The meta-loss of a short unroll, particle by particle, tensor by tensor, without vmap."""
+def by_hand(theta: torch.Tensor, lane: Lane, batches: list[tuple[torch.Tensor, ...]], begin: int) -> torch.Tensor:
+    """The meta-loss of a short unroll from step `begin` of it, particle by particle, tensor by tensor, without vmap."""
     from lopt.features import factored_axes, init_accumulators
     from lopt.optim.small_fc import small_fc_step
 
@@ -104,25 +104,37 @@ def by_hand(theta: torch.Tensor, lane: Lane, batches: list[tuple[torch.Tensor, .
         for t, batch in enumerate(batches):
             loss = TASK.loss([m * x for m, x in zip(multiplier, p, strict=True)], *(b[i] for b in batch))
             first = loss.detach() if first is None else first
-            if t >= len(batches) // 2:
+            if t >= begin:
                 total = total + meta_loss(loss, first) * late_weight(torch.tensor(float(t)), lane.horizon, 0.5)
             grads = torch.autograd.grad(loss, p, create_graph=True)
             moved = [
-                small_fc_step(x, g, b, torch.tensor(float(t)), mlp, decays, factored_axes(x.shape, "torch"))
+                small_fc_step(
+                    x,
+                    g,
+                    b,
+                    torch.tensor(float(t)),
+                    mlp,
+                    decays,
+                    factored_axes(x.shape, "torch"),
+                    lr=(1 + t / 2.0) ** -0.5,
+                )
                 for x, g, b in zip(p, grads, a, strict=True)
             ]
             p, a = [m[0] for m in moved], [m[1] for m in moved]
-    return total / (len(batches) / 2 * lane.instances.n)
+    return total / ((len(batches) - begin) * lane.instances.n)
 
 
-def test_the_full_gradient_of_a_short_unroll_equals_autograds() -> None:
-    unroll = Unroll(method="full", truncation=4, shortest=4, longest=4, most_pairs=2)
+@pytest.mark.parametrize(("age", "begin"), [(0, 0), (4, 2)])
+def test_the_full_gradient_of_a_short_unroll_equals_autograds(age: int, begin: int) -> None:
+    # All losses of a life's first truncation count, and those in the second half of a later one.
+    unroll = Unroll(method="full", truncation=4, shortest=4, longest=4, most_pairs=2, lr_decay_steps=2.0)
     lane, theta = Lane(TASK, 4, unroll, seed=5), like_adam(0)
+    lane.age = age
     generator = torch.Generator()
     generator.set_state(lane.generator.get_state())
     batches = [lane.instances.next_batch(generator) for _ in range(4)]
     at = theta.clone().requires_grad_()
-    (wanted,) = torch.autograd.grad(by_hand(at, lane, batches), at)
+    (wanted,) = torch.autograd.grad(by_hand(at, lane, batches, begin), at)
     found, _ = lane.advance(theta)
     assert wanted.norm() > 1e-4
     assert (found - wanted).norm() < 1e-3 * wanted.norm()
@@ -158,10 +170,9 @@ def unroll_losses(lane: Lane, thetas: torch.Tensor) -> torch.Tensor:
     for t in range(8):
         losses, g = lane.instances.losses_and_gradients(rows, lane.instances.next_batch(generator))
         first = losses[:n].repeat(2) if first is None else first
-        if t >= 4:  # as the full gradient counts them
-            total += meta_loss(losses, first) * late_weight(torch.tensor(float(t)), 8, 0.5)
+        total += meta_loss(losses, first) * late_weight(torch.tensor(float(t)), 8, 0.5)
         batched.step_(rows, g, state, meta, layout, scratch)
-    return total / 4
+    return total / 8
 
 
 def test_pairs_see_the_same_random_numbers() -> None:

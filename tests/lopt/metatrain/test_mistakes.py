@@ -37,6 +37,7 @@ pytest.importorskip("sklearn", reason="some of these tasks are on scikit-learn's
         (lambda: Unroll(method="full", perturb="outputs"), "an exact gradient is of all meta-weights"),
         (lambda: Unroll(hidden_lr_mult=0.0), "hidden_lr_mult=0.0: what steps are multiplied by is a positive number"),
         (lambda: Unroll(hidden_lr_mult=16.0, vector_lr_mult=-1.0), "vector_lr_mult=-1.0: what steps are multiplied by"),
+        (lambda: Unroll(lr_decay_steps=0.0), "lr_decay_steps=0.0: what steps are multiplied by is a positive number"),
         (lambda: Unroll(vector_lr_mult=0.25), "is MuLO's and wants a hidden_lr_mult"),
         (lambda: Unroll(floor=0.0), "a share of the first loss, above 0"),
         (lambda: Pairs("pes", 2, 3, 0.0), "positive deviation"),

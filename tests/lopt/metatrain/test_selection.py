@@ -41,7 +41,7 @@ def test_snapshots_run_with_the_steps_they_were_trained_for(tmp_path: Path, monk
     by_run = {file.parents[1].name: x["validation"] for file, x in found if file.stem == "0000001"}
     assert by_run["plain"] != by_run["wide"]  # nearly the same meta-weights, hidden steps an eighth as long
     marked = SmallFCWeights.from_pretrained(package(found[0][0], tmp_path / "packaged"))
-    assert marked.scales == {"plain": None, "wide": StepScales(4.0, 0.5)}[found[0][0].parents[1].name]
+    assert marked.scales == {"plain": StepScales(), "wide": StepScales(4.0, 0.5)}[found[0][0].parents[1].name]
 
 
 def test_every_task_counts_alike() -> None:

@@ -90,8 +90,8 @@ def test_the_optimizer_class_takes_the_same_steps() -> None:
 @pytest.mark.parametrize("task", [TransformerTask(width=8, tied=True), TransformerTask(width=8), MLPTask(width=6)])
 def test_mulo_takes_the_same_steps(task: Task) -> None:
     # Steps of hidden matrices are multiplied by 16 / fan_in, here by the task's word, there by the
-    # groups'; those of vectors by a quarter in both.
-    scales = StepScales(16.0, 0.25)
+    # groups'; those of vectors by a quarter in both; and all fall with t.
+    scales = StepScales(16.0, 0.25, lr_decay_steps=2.0)
     theta, generator = random_theta(1)[0], torch.Generator().manual_seed(3)
     instances = Instances(task, 1, generator)
     layout, start = instances.layout, instances.origin
@@ -100,15 +100,15 @@ def test_mulo_takes_the_same_steps(task: Task) -> None:
     groups = [{"params": [p], "role": roles[h]} for p, h in zip(params, task.hidden, strict=True)]
     optimizer = MuLO(groups, weights=unflatten(theta, scales=scales), backend="reference")
     mlp, decays = full.weights_of(theta, (32, 32))
-    rows, state, lr = start, batched.initial_state(layout, 1), instances.step_scale(scales)
+    rows, state, scale = start, batched.initial_state(layout, 1), instances.step_scale(scales)
     for _ in range(4):
         g = torch.randn(1, layout.size, generator=generator)
         for p, own in zip(params, layout.unpack(g), strict=True):
             p.grad = own[0].clone()
         optimizer.step()
-        rows, state = full.step(rows, g, state, mlp, decays, layout, lr)
+        rows, state = full.step(rows, g, state, mlp, decays, layout, scales.after(state.t)[:, None] * scale)
     plain = [p for p, h in zip(params, task.hidden, strict=True) if not h]
-    assert len(plain) < len(params) and instances.step_scale(None).eq(1).all()
+    assert len(plain) < len(params) and instances.step_scale(StepScales()).eq(1).all()
     for p, own in zip(params, layout.unpack(rows), strict=True):
         assert (p.detach() - own[0]).abs().max() < 1e-4 * (rows - start).abs().max()
 

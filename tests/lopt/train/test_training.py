@@ -15,6 +15,7 @@ from killing import Killed, killed_at
 from lopt import tasks
 from lopt.metatrain import checkpoint
 from lopt.models import CELO2Weights, SmallFCWeights, VeLOWeights
+from lopt.models.small_fc import StepScales
 from lopt.train import Settings, Training, schedules, trackers
 from lopt.train.optimizers import build
 
@@ -131,6 +132,8 @@ def test_schedules_begin_and_end_where_they_should() -> None:
     assert schedules.multiple("cosine", 99, 100, 0.0) < 0.001
     assert schedules.multiple("late", 79, 100, 0.0) == 1.0
     assert schedules.multiple("late", 90, 100, 0.0) == pytest.approx(0.5)
+    within = StepScales(lr_decay_steps=schedules.TIMESCALE).after(torch.arange(400.0)).tolist()
+    assert within == pytest.approx([schedules.multiple("inverse_sqrt", t, 9000, 0.0) for t in range(400)])
 
 
 def test_rates_follow_the_schedule(tmp_path: Path) -> None:
