@@ -3,6 +3,9 @@
 // The passes of measure.h and apply.h, on one tensor after the other while it lies in the caches; a tensor is one tile. A thread
 // takes whole particles, so how many there are does not change a sum. A particle's m has one decay of all tensors after the other;
 // the passes want a tensor's three together, so they are copied out and back; that it takes time was not measurable.
+#include <algorithm>
+#include <cmath>
+
 #include "apply.h"
 #include "measure.h"
 
@@ -15,6 +18,7 @@ struct Particles {
     index_t tensor_count, size, vectors;             // elements of a row, and of its tensors below two dimensions
     const float *rates, *decays, *bias, *network, *each;  // each: what an element's step is multiplied by, or null
     index_t network_size, each_stride;
+    const float* unbiased;  // (particles,) or null: steps are multiplied by a tensor's signal, see `lopt.features.signal`
 };
 
 // What a thread needs.
@@ -29,6 +33,12 @@ struct Workplace {
 // n floats of three decays, `from_stride` and `to_stride` apart.
 inline void copy_decays(const float* from, index_t from_stride, float* to, index_t to_stride, index_t n) {
     for (int k = 0; k < 3; ++k) std::copy_n(from + k * from_stride, n, to + k * to_stride);
+}
+
+// sqrt(mean m_0^2 / sqrt(mean v^2)) of a tensor, from the mean squares of its features in the reference's order.
+inline float agreement(const float* mean_square) {
+    constexpr int M = 2, V = 5;
+    return std::sqrt(mean_square[M] / std::sqrt(std::max(mean_square[V], 1e-37f)) + 1e-12f);
 }
 
 inline void step_tensor(const Particles& all, const Step& step, index_t particle, index_t i, Workplace& w) {
@@ -53,7 +63,8 @@ inline void step_tensor(const Particles& all, const Step& step, index_t particle
     if (!all.each) return;
     float* p = reinterpret_cast<float*>(step.record(i)[plan::P]);  // `second` left p and wrote -step
     const float* each = all.each + particle * all.each_stride + all.starts[i];
-    for (index_t e = 0; e < t.numel; ++e) p[e] += each[e] * w.step[e];
+    const float signal = all.unbiased ? all.unbiased[particle] * agreement(mean_square) : 1.0f;
+    for (index_t e = 0; e < t.numel; ++e) p[e] += signal * each[e] * w.step[e];
 }
 
 inline void step_particle(const Particles& all, index_t particle, Workplace& w) {
@@ -75,14 +86,14 @@ inline void step_particle(const Particles& all, index_t particle, Workplace& w) 
 
 // tensors, tiles: a plan with one tile a tensor; rates (T, 6); decays (n, 7); bias (n, h); network (n, network_size) as
 // `lopt.step.cpu.pack` lays it out; each: null, or rates per element, each_stride apart, and then shrink is 0. In place: p, m, v,
-// slow, fast.
+// slow, fast. unbiased: null, or a factor for each particle, and then `each` is there.
 extern "C" void lopt_particles(int64_t particles, const int64_t* tensors, const int64_t* tiles, const int64_t* next,
                                const int64_t* starts, int64_t tensor_count, int64_t size, int64_t vectors, const float* rates,
                                const float* decays, const float* bias, const float* network, int64_t network_size,
-                               const float* each, int64_t each_stride, int threads) {
+                               const float* each, int64_t each_stride, const float* unbiased, int threads) {
     using namespace lopt;
     const Particles all{tensors, tiles, next, starts, tensor_count, size, vectors, rates,
-                        decays, bias, network, each, network_size, each_stride};
+                        decays, bias, network, each, network_size, each_stride, unbiased};
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int64_t i = 0; i < particles; ++i) {
         static thread_local Workplace workplace;

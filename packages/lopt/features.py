@@ -149,6 +149,22 @@ def time_features(t: Tensor) -> Tensor:
     return torch.tanh(t[..., None] / tau - 1)
 
 
+def signal(m2: Tensor, v2: Tensor, b1: Tensor, b2: Tensor, t: Tensor) -> Tensor:
+    """How much a tensor's gradients agree from step to step: sqrt(mean m_0^2 / sqrt(mean v^2)), both corrected as Adam does.
+
+    For elements that are alike 1 where gradients agree and sqrt((1 - b1) / (1 + b1)) where they are noise, 0.23 for b1 = 0.9;
+    less where few elements have most of the gradient. The mean square of v and not its mean, because it is a feature's and is
+    measured anyway. Of no scale, for gradients from 1e-7 to 1e9.
+
+    m2, v2: means over the tensor of m_0^2 and of v^2, after the step. b1, b2: the decays of m_0 and v. t: steps done before it.
+    All broadcast.
+    """
+    n = t + 1
+    v = v2.clamp(min=1e-37).sqrt() / (1 - b2**n).clamp(min=1e-6)
+    m2 = m2 / (1 - b1**n).clamp(min=1e-6) ** 2
+    return (m2 / v + 1e-12).sqrt()  # has a derivative for a tensor that no gradient reaches
+
+
 @dataclass(frozen=True)
 class FeatureSet:
     """Which features one family of optimizers feeds its network, in which order, with which epsilons.

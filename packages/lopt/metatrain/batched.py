@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..features import BASE_DECAYS, SMALL_FC, Axes, effective_decay, factor_features, safe_rsqrt, time_features
+from ..features import BASE_DECAYS, SMALL_FC, Axes, effective_decay, factor_features, safe_rsqrt, signal, time_features
 from ..step import cpu
 from . import compiled
 from .layout import Layout, Piece
@@ -134,18 +134,23 @@ def initial_state(layout: Layout, n: int) -> State:
 
 
 def step_(
-    p: Tensor, g: Tensor, state: State, meta: MetaBatch, layout: Layout, scratch: Scratch, lr: Tensor | float = 1.0
-) -> None:
-    """One step of every particle in place. p, g: (n, size). lr: a number, or (n, size) for rates per element."""
+    p: Tensor, g: Tensor, state: State, meta: MetaBatch, layout: Layout, scratch: Scratch, lr: Tensor | float = 1.0,
+    by_signal: bool = False,
+) -> None:  # fmt: skip
+    """One step of every particle in place. p, g: (n, size). lr: a number, or (n, size) for rates per element.
+
+    by_signal: multiplied by `lopt.features.signal` of each tensor besides.
+    """
     if scratch.kernel is not None and scratch.kernel.takes(p, g, state, meta, layout):
-        scratch.kernel.step_(p, g, state, meta, STEP_MULT * lr, EXP_MULT)
+        scratch.kernel.step_(p, g, state, meta, STEP_MULT * lr, EXP_MULT, by_signal)
     else:
-        reference_step_(p, g, state, meta, layout, scratch, lr)
+        reference_step_(p, g, state, meta, layout, scratch, lr, by_signal)
 
 
 def reference_step_(
-    p: Tensor, g: Tensor, state: State, meta: MetaBatch, layout: Layout, scratch: Scratch, lr: Tensor | float = 1.0
-) -> None:
+    p: Tensor, g: Tensor, state: State, meta: MetaBatch, layout: Layout, scratch: Scratch, lr: Tensor | float = 1.0,
+    by_signal: bool = False,
+) -> None:  # fmt: skip
     """`step_` in plain PyTorch."""
     accumulate_(state, g, meta, layout)
     x = scratch.x  # (n, 29, size)
@@ -156,8 +161,15 @@ def reference_step_(
     hidden = torch.bmm(torch.cat([meta.first, constant], 2), x, out=scratch.layers[0])
     for weight, bias, out in zip(meta.tail, meta.biases[1:], scratch.layers[1:], strict=True):
         hidden = torch.bmm(weight, hidden.relu_(), out=out).add_(bias)
+    lr = lr * signals(state, meta, layout)[:, layout.owner] if by_signal else lr
     p.sub_(hidden[:, 0] * torch.exp(EXP_MULT * hidden[:, 1]) * (STEP_MULT * lr))
     state.t += 1
+
+
+def signals(state: State, meta: MetaBatch, layout: Layout) -> Tensor:
+    """`lopt.features.signal` of every tensor, (n, tensors) in the task's order; of moments after the step and t before it."""
+    m2, v2 = layout.mean(state.m[:, 0].square()), layout.mean(state.v.square())
+    return signal(m2, v2, meta.momentum[:, :1], meta.rms, state.t[:, None])
 
 
 def accumulate_(state: State, g: Tensor, meta: MetaBatch, layout: Layout) -> None:

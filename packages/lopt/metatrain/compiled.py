@@ -19,7 +19,7 @@ from torch import Tensor
 
 from metabench import kernel as kernels
 
-from ..features import SMALL_FC, time_features
+from ..features import SMALL_FC, signal, time_features
 from ..step import build, cpu
 from ..step.plan import POINTERS, Form, plan
 from .layout import Layout, Piece
@@ -70,7 +70,7 @@ def library(hidden: int) -> Any | None:
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return None
     p, i = ctypes.c_void_p, ctypes.c_int64
-    found.argtypes = [i, p, p, p, p, i, i, i, p, p, p, p, i, p, i, ctypes.c_int]
+    found.argtypes = [i, p, p, p, p, i, i, i, p, p, p, p, i, p, i, p, ctypes.c_int]
     found.restype = None
     log.info("meta-training steps in C++")
     return found
@@ -100,10 +100,15 @@ class Compiled:
                 and all(x.is_contiguous() and x.dtype == torch.float32 for x in (p, *state.tensors())))  # fmt: skip
 
     def step_(
-        self, p: Tensor, g: Tensor, state: State, meta: MetaBatch, scale: Tensor | float, exp_mult: float
-    ) -> None:
+        self, p: Tensor, g: Tensor, state: State, meta: MetaBatch, scale: Tensor | float, exp_mult: float,
+        by_signal: bool = False,
+    ) -> None:  # fmt: skip
         """p <- p - scale o_0 exp(exp_mult o_1), and the state, of what `takes` accepts; scale: as `batched.step_` has lr."""
         assert meta.packed is not None
+        scale = (
+            torch.as_tensor(scale) if by_signal else scale
+        )  # what differs from tensor to tensor comes in by this door
+        unbiased = corrections(meta, state.t) if by_signal else None
         each = _per_element(scale, p) if isinstance(scale, Tensor) else None
         # In the order of `cpu.RATES`. Rates per element multiply the bare step, which is what a parameter shrunk to 0 leaves.
         own = (1.0, scale, exp_mult, 1.0, 0.0, 1.0) if each is None else (1.0, 1.0, exp_mult, 0.0, 0.0, 1.0)
@@ -115,8 +120,8 @@ class Compiled:
         made, layout = self.plan, self.layout
         self.kernel(len(p), tensors.data_ptr(), made.tiles.data_ptr(), self.next.data_ptr(), self.starts.data_ptr(),
                     len(tensors), layout.size, layout.size - layout.factored, rates.data_ptr(), meta.decays.data_ptr(),
-                    bias.data_ptr(), meta.packed.data_ptr(), meta.packed.shape[1], None if each is None else each.data_ptr(),
-                    0 if each is None else each.stride(0), cpu.threads())  # fmt: skip
+                    bias.data_ptr(), meta.packed.data_ptr(), meta.packed.shape[1], _address(each),
+                    0 if each is None else each.stride(0), _address(unbiased), cpu.threads())  # fmt: skip
         torch.autograd.graph.increment_version([p, *state.tensors()])
         state.t += 1
 
@@ -147,6 +152,16 @@ def _sides(piece: Piece) -> tuple[int, int]:
     assert piece.axes is not None
     row, col = (3 * math.prod(piece.shape) // piece.shape[axis] for axis in (piece.axes.r, piece.axes.c))
     return (row, col) if _row_is_slow(piece) else (col, row)
+
+
+def corrections(meta: MetaBatch, t: Tensor) -> Tensor:
+    """(n,) what makes sqrt(mean m_0^2 / sqrt(mean v^2)) a particle's `lopt.features.signal`."""
+    one = torch.ones_like(t)
+    return signal(one, one, meta.momentum[:, 0], meta.rms[:, 0], t).contiguous()
+
+
+def _address(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
 
 
 def _per_element(lr: Tensor, p: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ def learned(
 
         def step(rows: Tensor, gradient: Tensor, t: int) -> None:
             now = lr * schedule(t, steps) * scales.after(state.t)[:, None]
-            batched.step_(rows, gradient, state, meta, layout, scratch, now * scale)
+            batched.step_(rows, gradient, state, meta, layout, scratch, now * scale, scales.by_signal)
 
         return step
 

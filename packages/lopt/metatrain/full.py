@@ -12,7 +12,16 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ..features import BASE_DECAYS, SMALL_FC, Decays, effective_decay, factor_features, safe_rsqrt, time_features
+from ..features import (
+    BASE_DECAYS,
+    SMALL_FC,
+    Decays,
+    effective_decay,
+    factor_features,
+    safe_rsqrt,
+    signal,
+    time_features,
+)
 from ..models.mlp import MLP
 from .batched import EXP_MULT, STEP_MULT, State, axes_of, split
 from .inner import Instances
@@ -29,7 +38,14 @@ def weights_of(theta: Tensor, hidden: tuple[int, ...]) -> tuple[MLP, Decays]:
 
 
 def step(
-    rows: Tensor, g: Tensor, state: State, mlp: MLP, decays: Decays, layout: Layout, lr: Tensor | float = 1.0
+    rows: Tensor,
+    g: Tensor,
+    state: State,
+    mlp: MLP,
+    decays: Decays,
+    layout: Layout,
+    lr: Tensor | float = 1.0,
+    by_signal: bool = False,
 ) -> tuple[Tensor, State]:
     """One step of every particle, (n, size) and its state after it; pure, all particles with the same meta-weights."""
     n, blend = len(rows), torch.lerp
@@ -52,7 +68,14 @@ def step(
     for i in range(1, last + 1):
         hidden = torch.addmm(mlp.biases[i][:, None], mlp.weights[i], hidden.relu())
     direction, magnitude = hidden.unflatten(1, (n, -1))
+    lr = lr * signals(after, decays, layout, state.t) if by_signal else lr
     return rows - (STEP_MULT * lr) * direction * torch.exp(EXP_MULT * magnitude), after
+
+
+def signals(after: State, decays: Decays, layout: Layout, t: Tensor) -> Tensor:
+    """`lopt.features.signal` of every element's tensor, (n, size)."""
+    mean = layout.mean(torch.stack([after.m[:, 0], after.v]).square())  # (2, n, tensors)
+    return signal(mean[0], mean[1], decays.momentum[0], decays.rms, t[:, None])[:, layout.owner]
 
 
 def channels(rows: Tensor, g: Tensor, a: State, layout: Layout) -> Tensor:
@@ -71,15 +94,14 @@ def channels(rows: Tensor, g: Tensor, a: State, layout: Layout) -> Tensor:
     m = a.m.movedim(1, 0)  # (3, n, size)
     vector = [g[None], rows[None], m, a.v[None], m * s, s[None], g * scale_g, m * scale_m]
     x = torch.cat([*vector, torch.cat([*sides, torch.cat([diag, diag])], 2)])
-    # The mean over each tensor and back, as two products with its indicator: a gather's gradient is slow.
-    member = torch.nn.functional.one_hot(layout.owner).to(x.dtype)  # (size, tensors)
-    mean = (x * x) @ (member / member.sum(0))
-    return x * ((mean + SMALL_FC.norm_eps).rsqrt() @ member.mT)
+    # Back to the elements as a product with the tensors' indicator: a gather's gradient is slow.
+    return x * ((layout.mean(x * x) + SMALL_FC.norm_eps).rsqrt() @ layout.member.mT.to(x.dtype))
 
 
 def unroll(
     theta: Tensor, rows: Tensor, state: State, instances: Instances, batches: Sequence[Sequence[Tensor]],
     hidden: tuple[int, ...] = (32, 32), lr: Callable[[Tensor], Tensor | float] = lambda t: 1.0,
+    by_signal: bool = False,
 ) -> tuple[Tensor, Tensor, State]:  # fmt: skip
     """(losses (steps, n) before each step, rows, state after the last); all differentiable in theta. lr: of steps done (n,)."""
     mlp, decays = weights_of(theta, hidden)
@@ -89,7 +111,7 @@ def unroll(
         loss = instances.losses(rows, batch)
         (g,) = torch.autograd.grad(loss.sum(), rows, create_graph=True)
         losses.append(loss)
-        rows, state = step(rows, g, state, mlp, decays, instances.layout, lr(state.t))
+        rows, state = step(rows, g, state, mlp, decays, instances.layout, lr(state.t), by_signal)
     return torch.stack(losses), rows, state
 
 

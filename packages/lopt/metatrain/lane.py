@@ -20,7 +20,6 @@ from .es import METHODS, Pairs
 from .inner import Instances
 from .layout import Layout
 from .tasks import Task, task_from_json
-from .tasks.base import log_uniform
 
 FLOOR, BLOWN_UP = 0.005, 5.0
 PERTURBED = ("all", "outputs")
@@ -45,7 +44,7 @@ class Unroll:
     sigma: float = 0.03
     perturb: str = "all"  # meta-weights, or "outputs": the last layer and the decays, a thirtieth of them
     truncation: int = 20  # inner steps
-    shortest: int = 100  # horizons are log-uniform between the two, in whole truncations
+    shortest: int = 100  # horizons, in whole truncations; the work on them is log-uniform between the two
     longest: int = 5000
     floor: float = FLOOR  # share of the first loss below which nothing is left to gain
     late: float = 0.5  # weight of late losses, see `late_weight`
@@ -56,6 +55,7 @@ class Unroll:
     hidden_lr_mult: float | None = None  # MuLO's steps, see `lopt.optim.mulo`; None: small_fc's
     vector_lr_mult: float = 1.0  # MuLO's, of vectors
     lr_decay_steps: float | None = None  # steps shrink as (1 + t / lr_decay_steps)^-1/2
+    by_signal: bool = False  # a tensor's steps are multiplied by how much its gradients agree, see `StepScales`
 
     def __post_init__(self) -> None:
         if self.method not in (*METHODS, "full"):
@@ -79,7 +79,7 @@ class Unroll:
     @property
     def scales(self) -> StepScales:
         """What steps are multiplied by."""
-        return StepScales(self.hidden_lr_mult, self.vector_lr_mult, self.lr_decay_steps)
+        return StepScales(self.hidden_lr_mult, self.vector_lr_mult, self.lr_decay_steps, self.by_signal)
 
     @property
     def free(self) -> int:
@@ -92,8 +92,12 @@ class Unroll:
         return max(self.least_pairs, min(self.most_pairs, self.elements // (2 * size)))
 
     def horizon(self, rng: random.Random, longest: float) -> int:
-        """Inner steps of a lane's life, in whole truncations; `longest` is the curriculum's bound."""
-        steps = log_uniform(rng, self.shortest, max(self.shortest, min(self.longest, longest)))
+        """Inner steps of a lane's life, in whole truncations; `longest` is the curriculum's bound.
+
+        1 / T is uniform: a life of T steps takes T / truncation outer steps, so what is spent on horizons is log-uniform.
+        """
+        least, most = self.shortest, max(self.shortest, min(self.longest, longest))
+        steps = 1 / rng.uniform(1 / most, 1 / least)
         return max(1, round(steps / self.truncation)) * self.truncation
 
 
@@ -154,7 +158,7 @@ class Lane:
             plain += own.mean().item()
             blown |= ~(losses < BLOWN_UP * self.first.repeat(2)) | ~torch.isfinite(gradient).all(1)
             batched.step_(self.rows, gradient.nan_to_num(0, 0, 0), self.state, meta, self.layout, self.scratch,
-                          self.lr(self.state.t))  # fmt: skip
+                          self.lr(self.state.t), self.unroll.by_signal)  # fmt: skip
         return pairs.gradient(total / steps), plain / steps, blown[:n] | blown[n:]
 
     def _differentiate(self, theta: Tensor) -> tuple[Tensor, float, Tensor]:
@@ -167,7 +171,14 @@ class Lane:
         batches = [self.instances.next_batch(self.generator) for _ in range(self.unroll.truncation)]
         t = self.state.t + torch.arange(len(batches))[:, None]  # (steps, n)
         losses, rows, state = full.unroll(
-            leaf, self.rows, self.state, self.instances, batches, self.unroll.hidden, self.lr
+            leaf,
+            self.rows,
+            self.state,
+            self.instances,
+            batches,
+            self.unroll.hidden,
+            self.lr,
+            self.unroll.by_signal,
         )
         self.first = torch.where(self.state.t == 0, losses[0].detach(), self.first)
         own = meta_loss(losses, self.first, self.unroll.floor)

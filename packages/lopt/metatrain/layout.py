@@ -79,6 +79,15 @@ class Layout:
         """(size,) which tensor, in the task's order, an element belongs to."""
         return torch.cat([torch.full((piece.stop - piece.start,), piece.index) for piece in self.pieces])
 
+    @cached_property
+    def member(self) -> Tensor:
+        """(size, tensors) float32: 1 where an element belongs to a tensor, in the task's order."""
+        return torch.nn.functional.one_hot(self.owner, len(self.shapes)).to(torch.float32)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """(..., size) -> (..., tensors): each tensor's mean, in the task's order; a product, which is differentiated fast."""
+        return x @ (self.member / self.member.sum(0)).to(x.dtype)
+
     def spread(self, factors: Sequence[float]) -> Tensor:
         """(size,) a number for each tensor, in the task's order, to all of its elements."""
         return torch.tensor(factors, dtype=torch.float32)[self.owner]

@@ -8,7 +8,7 @@ that every other checkpoint silently runs with the wrong decays; here they trave
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import torch
@@ -37,15 +37,18 @@ class StepScales:
             None: small_fc's steps, all tensors alike.
         vector_lr_mult: MuLO's, of vectors and scalars: biases, gains.
         lr_decay_steps: T of the factor (1 + t / T)^-1/2 after t steps. None: steps do not fall of themselves.
+        by_signal: a tensor's steps are multiplied by `lopt.features.signal`, as Adam's are of themselves. The network's inputs
+            are normalised, which hides how much of a gradient is noise.
     """
 
     hidden_lr_mult: float | None = None
     vector_lr_mult: float = 1.0
     lr_decay_steps: float | None = None
+    by_signal: bool = False
 
     def __post_init__(self) -> None:
-        for name, x in asdict(self).items():
-            if x is not None and not x > 0:
+        for name in ("hidden_lr_mult", "vector_lr_mult", "lr_decay_steps"):
+            if (x := getattr(self, name)) is not None and not x > 0:
                 raise ValueError(f"{name}={x}: what steps are multiplied by is a positive number")
         if self.hidden_lr_mult is None and self.vector_lr_mult != 1:
             raise ValueError(
@@ -58,7 +61,7 @@ class StepScales:
         return cls(**{f.name: config[f.name] for f in fields(cls) if f.name in config})
 
     @property
-    def said(self) -> dict[str, float]:
+    def said(self) -> dict[str, float | bool]:
         """What `said_by` reads."""
         return {f.name: x for f in fields(self) if (x := getattr(self, f.name)) != f.default}
 

@@ -7,6 +7,9 @@ AdafacMLPLOpt of google/learned_optimization. Per element:
     o = MLP(f)                                                              39 -> 32 -> 32 -> 2
     p <- p - lr * o_0 exp(exp_mult o_1) step_mult
 
+Meta-weights may want that multiplied by how much a tensor's gradients agree and by a factor that falls with t; the packaged
+ones do (`lopt.models.small_fc.StepScales`), published ones do not.
+
 Three layers below: `small_fc_step` is the mathematics on whole tensors (pure: meta-training uses it); `small_fc_update_`
 does the same in place, in blocks, at a fifth of the cost; `SmallFCLOpt` only groups parameters.
 """
@@ -14,7 +17,7 @@ does the same in place, in blocks, at a fifth of the cost; `SmallFCLOpt` only gr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ from ..features import (
     features,
     init_accumulators,
     normalize,
+    signal,
     time_features,
 )
 from ..models.mlp import MLP
@@ -39,6 +43,8 @@ from ..models.small_fc import SmallFCWeights
 from ..step import cpu, dispatch
 from ..step.reference import Factors, Gradient, Member, apply_, fold, measure_, scale_outputs, update_factors_
 from .base import LearnedOptimizer, Slot, accumulators, count_, hold, rates, state_type
+
+SignalAt = Callable[[Tensor], Tensor]  # mean squares of features -> signal, of tensors or of one
 
 
 def small_fc_step(
@@ -52,10 +58,13 @@ def small_fc_step(
     lr: float | Tensor = 1.0,
     exp_mult: float = 1e-3,
     step_mult: float = 1e-2,
+    by_signal: bool = False,
 ) -> tuple[Tensor, Accumulators]:
     """One step of one tensor: the parameter and its accumulators after it. Pure, differentiable, vmap-able."""
     a = accumulate(a, g, decays, axes)
-    f = normalize(features(SMALL_FC, p, g, a, axes), SMALL_FC.norm_eps).reshape(SMALL_FC.size, -1)  # (28, n)
+    x = features(SMALL_FC, p, g, a, axes)
+    lr = lr * signal_of((x * x).reshape(len(x), -1).mean(1), decays, t) if by_signal else lr
+    f = normalize(x, SMALL_FC.norm_eps).reshape(SMALL_FC.size, -1)  # (28, n)
     time = time_features(t.to(p.dtype))[:, None].expand(-1, f.shape[1])  # (11, n)
     o = mlp(torch.cat([f, time]))  # (2, n)
     step = o[0] * torch.exp(exp_mult * o[1]) * step_mult
@@ -72,19 +81,30 @@ def small_fc_update_(
     axes: Axes | None,
     shrink: float | Tensor = 1.0,  # 1 - lr * weight decay
     shrink_after: bool = False,
+    signal_at: SignalAt | None = None,
 ) -> None:
     """The same in place: sums, measure, fold, apply (see step/reference.py)."""
     factors = Factors(None, None) if axes is None else update_factors_(a, g, decays.adafactor, axes)
     mean_square, kept = measure_(SMALL_FC, p, g, a, factors, decays)
+    if signal_at is not None:
+        mlp = scale_outputs(mlp, (signal_at(mean_square), 1.0))
     net = fold(SMALL_FC, mlp, mean_square, time, axes is not None)
     apply_(SMALL_FC, p, g, a, factors, net, axes, kept, shrink, shrink_after)
 
 
-def small_fc_fused_(handle: int, batch: cpu.Batch, mlp: MLP, times: Tensor) -> None:
+def small_fc_fused_(handle: int, batch: cpu.Batch, mlp: MLP, times: Tensor, signal_at: SignalAt | None = None) -> None:
     """The same for all tensors at once, by compiled kernels. times: (T, 11), constant over a tensor, so part of its bias."""
     mean_square, _ = cpu.measure_(handle, batch)
+    if signal_at is not None:
+        batch = batch.scaled(batch.step_scale * signal_at(mean_square))
     bias = torch.addmm(mlp.biases[0], times, mlp.weights[0][:, SMALL_FC.size :].T)
     cpu.apply_(handle, batch, mean_square, bias, cpu.pack(SMALL_FC.size, mlp.weights, mlp.biases))
+
+
+def signal_of(mean_square: Tensor, decays: Decays, t: Tensor) -> Tensor:
+    """`lopt.features.signal` of tensors from the mean squares of their features (..., 28), t (...) steps done before."""
+    m_0, v = 2, 5  # places among the features
+    return signal(mean_square[..., m_0], mean_square[..., v], decays.momentum[0], decays.rms, t)
 
 
 class SmallFCLOpt(LearnedOptimizer):
@@ -172,8 +192,15 @@ class SmallFCLOpt(LearnedOptimizer):
         times, falls = time_features(done), decayed(group, w, done)
         members = [self._member(group, values, s, fall) for s, fall in zip(slots, falls, strict=True)]
         together, alone = cpu.divide(handle, members)
+
+        def signal_at(places: Any) -> SignalAt | None:
+            """Of the tensors at these places; a step that is skipped has decays of 1, so not of those."""
+            own = w.decays().to(device, dtype)
+            return (lambda mean_square: signal_of(mean_square, own, done[places])) if w.scales.by_signal else None
+
         if handle is not None and together:
-            small_fc_fused_(handle, cpu.Batch.of([members[i] for i in together], decays), w.mlp, times[together])
+            batch = cpu.Batch.of([members[i] for i in together], decays)
+            small_fc_fused_(handle, batch, w.mlp, times[together], signal_at(together))
         scaled: dict[Any, MLP] = {}
         for i in alone:
             x = members[i]
@@ -181,7 +208,7 @@ class SmallFCLOpt(LearnedOptimizer):
                 scaled[x.step_scale] = scale_outputs(w.mlp, (x.step_scale, x.exp_mult))
             if x.param.numel():
                 small_fc_update_(x.param, x.grad, x.accumulators, scaled[x.step_scale], decays, times[i], x.axes, x.shrink,
-                                 x.shrink_after)  # fmt: skip
+                                 x.shrink_after, signal_at(i))  # fmt: skip
         count_(slots, ok)
 
     def _member(self, group: dict[str, Any], values: dict[str, Any], s: Slot, fall: Tensor | float) -> Member:

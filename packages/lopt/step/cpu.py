@@ -112,6 +112,11 @@ class Batch(NamedTuple):
         return Batch([x.param for x in members], grads, [x.accumulators for x in members], [x.axes for x in members],
                      rates, torch.cat([decays.momentum, decays.rms.reshape(1), decays.adafactor]))  # fmt: skip
 
+    @property
+    def step_scale(self) -> Tensor:
+        """(T,)"""
+        return self.rates[:, RATES.index("step_scale")]
+
     def scaled(self, step_scale: Tensor) -> Batch:
         """With other step scales, (T,): those that are known only after `measure_`."""
         at = RATES.index("step_scale")

@@ -117,6 +117,7 @@ def by_hand(theta: torch.Tensor, lane: Lane, batches: list[tuple[torch.Tensor, .
                     decays,
                     factored_axes(x.shape, "torch"),
                     lr=(1 + t / 2.0) ** -0.5,
+                    by_signal=True,
                 )
                 for x, g, b in zip(p, grads, a, strict=True)
             ]
@@ -127,7 +128,9 @@ def by_hand(theta: torch.Tensor, lane: Lane, batches: list[tuple[torch.Tensor, .
 @pytest.mark.parametrize(("age", "begin"), [(0, 0), (4, 2)])
 def test_the_full_gradient_of_a_short_unroll_equals_autograds(age: int, begin: int) -> None:
     # All losses of a life's first truncation count, and those in the second half of a later one.
-    unroll = Unroll(method="full", truncation=4, shortest=4, longest=4, most_pairs=2, lr_decay_steps=2.0)
+    unroll = Unroll(
+        method="full", truncation=4, shortest=4, longest=4, most_pairs=2, lr_decay_steps=2.0, by_signal=True
+    )
     lane, theta = Lane(TASK, 4, unroll, seed=5), like_adam(0)
     lane.age = age
     generator = torch.Generator()

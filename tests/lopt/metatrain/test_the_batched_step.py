@@ -90,8 +90,8 @@ def test_the_optimizer_class_takes_the_same_steps() -> None:
 @pytest.mark.parametrize("task", [TransformerTask(width=8, tied=True), TransformerTask(width=8), MLPTask(width=6)])
 def test_mulo_takes_the_same_steps(task: Task) -> None:
     # Steps of hidden matrices are multiplied by 16 / fan_in, here by the task's word, there by the
-    # groups'; those of vectors by a quarter in both; and all fall with t.
-    scales = StepScales(16.0, 0.25, lr_decay_steps=2.0)
+    # groups'; those of vectors by a quarter in both; and all fall with t and follow the signal.
+    scales = StepScales(16.0, 0.25, lr_decay_steps=2.0, by_signal=True)
     theta, generator = random_theta(1)[0], torch.Generator().manual_seed(3)
     instances = Instances(task, 1, generator)
     layout, start = instances.layout, instances.origin
@@ -106,7 +106,7 @@ def test_mulo_takes_the_same_steps(task: Task) -> None:
         for p, own in zip(params, layout.unpack(g), strict=True):
             p.grad = own[0].clone()
         optimizer.step()
-        rows, state = full.step(rows, g, state, mlp, decays, layout, scales.after(state.t)[:, None] * scale)
+        rows, state = full.step(rows, g, state, mlp, decays, layout, scales.after(state.t)[:, None] * scale, True)
     plain = [p for p, h in zip(params, task.hidden, strict=True) if not h]
     assert len(plain) < len(params) and instances.step_scale(StepScales()).eq(1).all()
     for p, own in zip(params, layout.unpack(rows), strict=True):

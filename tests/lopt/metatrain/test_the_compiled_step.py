@@ -30,21 +30,30 @@ def metas(hidden: tuple[int, ...] = HIDDEN, n: int = N) -> batched.MetaBatch:
     return batched.meta_batch(0.1 * torch.randn(n, batched.parameters_of(hidden), generator=generator(2)), hidden)
 
 
-def trained(layout: Layout, backend: str, rates: list, gradients: list, hidden: tuple[int, ...] = HIDDEN):
+def trained(
+    layout: Layout,
+    backend: str,
+    rates: list,
+    gradients: list,
+    hidden: tuple[int, ...] = HIDDEN,
+    by_signal: bool = False,
+):
     """(start, rows, state) after a step for each gradient; particles 1 and 3 begin anew in the middle."""
     start = torch.randn(N, layout.size, generator=generator(3))
     rows, state, meta = start.clone(), batched.initial_state(layout, N), metas(hidden)
     scratch = batched.Scratch(N, layout, hidden, backend)
     for t, g in enumerate(gradients):
-        batched.step_(rows, g, state, meta, layout, scratch, rates[t % len(rates)])
+        batched.step_(rows, g, state, meta, layout, scratch, rates[t % len(rates)], by_signal)
         if t == len(gradients) // 2:
             state.reset_(torch.tensor([False, True, False, True, False]))
     return start, rows, state
 
 
-def assert_same(layout: Layout, rates: list, gradients: list, hidden: tuple[int, ...] = HIDDEN) -> None:
-    start, rows, state = trained(layout, "cpu", rates, gradients, hidden)
-    _, expected, other = trained(layout, "reference", rates, gradients, hidden)
+def assert_same(
+    layout: Layout, rates: list, gradients: list, hidden: tuple[int, ...] = HIDDEN, by_signal: bool = False
+) -> None:
+    start, rows, state = trained(layout, "cpu", rates, gradients, hidden, by_signal)
+    _, expected, other = trained(layout, "reference", rates, gradients, hidden, by_signal)
     moved = (expected - start).norm()
     assert moved > 1e-3 * start.norm()
     assert (rows - expected).abs().max() < 1e-6 * expected.abs().max()
@@ -62,6 +71,17 @@ def test_is_the_reference_over_many_steps(name: str, rate: str) -> None:
     # Of one sign: a momentum that has almost cancelled differs in its last bits, relatively to itself.
     gradients = [torch.rand(N, layout.size, generator=generator(t)) * 10.0 ** (-t / 4) for t in range(STEPS)]
     assert_same(layout, rates, gradients)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_steps_by_signal_are_the_references(name: str) -> None:
+    layout = LAYOUTS[name]
+    gradients = [torch.rand(N, layout.size, generator=generator(t)) * 10.0 ** (-t / 4) for t in range(STEPS)]
+    gradients[3][:, layout.pieces[0].where] = 0
+    for rates in ([1.0, 0.3], [torch.rand(layout.size, generator=generator(4))]):
+        assert_same(layout, rates, gradients, by_signal=True)
+    plain, own = (trained(layout, "cpu", [1.0], gradients, by_signal=x)[1] for x in (False, True))
+    assert not torch.equal(plain, own)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-42, 1e-38, 1e-25, 1e-12, 1e6])

@@ -51,12 +51,12 @@ class TransformerTask(Task):
 
     @classmethod
     def draw(cls, rng: random.Random) -> Task:
-        width = rng.choices((8, 12, 16, 24, 32, 48), (4, 4, 4, 2, 1, 1))[0]
+        width = rng.choices((8, 12, 16, 24, 32, 48), (4, 4, 4, 2, 2, 2))[0]
         tied = rng.random() < 0.4
         return cls(
-            batch=rng.choice((8, 8, 16)), width=width, depth=rng.choice((1, 1, 2)),
+            batch=rng.choice((8, 8, 16)), width=width, depth=rng.choice((1, 2)),
             heads=rng.choice((1, 2, 4)), expand=rng.choice((2, 4)), vocab=rng.choice((8, 12, 20, 32)),
-            context=rng.choice((8, 12, 16, 24)), source=rng.choice(("markov", "words")), tied=tied,
+            context=rng.choice((8, 12, 16, 24, 32)), source=rng.choice(("markov", "words")), tied=tied,
             init=rng.choice((0.1, 0.25, 0.5, 1.0)), embed=rng.choice((0.07, 0.3, 1.0)), rows=rng.choice((48, 1000, 1000)),
             **disguise(rng))  # fmt: skip
 
