@@ -5,8 +5,8 @@
 
 WEIGHTS is anything that `lopt.models.pretrained` reads; those that say a `hidden_lr_mult` run as MuLO, the others as small_fc;
 "start" is what meta-training begins with, the control. With --cosine both sides are also run with warm-up and a cosine over all
-steps, as one who knows the horizon would; with --falling AdamW is also run with a rate that falls as theirs does, for as many
-steps as there may be. AdamW's curves are kept in the output file and not computed again.
+steps, as one who knows the horizon would; with --falling AdamW is also run with a rate that falls much as packaged mulo's
+steps do, for as many as there may be. AdamW's curves are kept in the output file and not computed again.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 One checkpoint each, default settings: packaged mulo and small_fc at lr 1, no schedule; small_fc also at 0.3,
 which its card recommends for wide networks; mulo also with a rate that falls over the last fifth, and so AdamW at two rates;
-AdamW also with the fall that mulo's steps have within them.
+AdamW also with a fall much like the one that mulo's steps have within them.
 Beside them AdamW at eight rates, constant (its default and the best in hindsight are reported) and, if FILE is given, published
 CELO2 with warm-up and cosine at 3e-3 and 1e-2.
 From the second seed on AdamW runs at its default and at the three rates that were best at the first.

@@ -9,8 +9,9 @@ so its steps must shrink instead: s = hidden_lr_mult / fan_in there too (Yang et
 of Table 8), and in an output layer that is tied to an embedding. Embeddings by themselves have s = 1 in this parametrisation,
 which begins them with elements of order one. Ordinary models begin them small (GPT-2: 0.02), and steps of s = 1 then let a table
 of positions, whose gradient is mostly noise, outgrow what it is added to; so meta-weights that say their hidden_lr_mult, the
-packaged ones, are trained with hidden_lr_mult / width in embeddings as well. They also say a vector_lr_mult, 1/4: at s = 1 biases
+packaged ones, are trained with hidden_lr_mult / width in embeddings as well. They also say a vector_lr_mult, 1/8: at s = 1 biases
 and LayerNorm's gains step as far as AdamW's at 3e-3, four times as far as a hidden matrix of width 64, and a transformer waits.
+And they say how steps follow time and noise, see `lopt.models.small_fc.StepScales`.
 
 The trap. s = 1 / fan_in means base width ONE: that is what the published weights were meta-trained with. mup computes
 width / base width instead; its examples get base width one through `override_base_dim=1`, which exists in a fork only. With

@@ -30,7 +30,7 @@ def late(step: float, steps: float) -> float:
 
 
 def inverse_sqrt(step: float, steps: float) -> float:
-    """1 / sqrt(1 + step / 100), however long the run is: what the packaged meta-weights have within them."""
+    """1 / sqrt(1 + step / TIMESCALE), however long the run is; much as packaged mulo falls of itself, with 150."""
     return (1 + step / TIMESCALE) ** -0.5
 
 
