@@ -12,6 +12,7 @@ steps do, for as many as there may be. AdamW's curves are kept in the output fil
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ from metabench.files import write_json
 from metabench.provenance import stamp
 
 HORIZONS = (200, 1000, 3000)
-LONG, LONG_TASKS = 10_000, (0, 13)  # an MLP and a conv net: with warm-up and cosine
+LONG, LONG_TASKS = 10_000, (0, 13)  # an MLP and a conv net
 
 
 def numbered(split: str, every: int) -> list[tuple[int, Task]]:
@@ -75,16 +76,16 @@ def horizons(options: argparse.Namespace, schedule: Schedule) -> list[int]:
 
 
 def long_run(name: str, split: str) -> list[dict[str, Any]]:
-    """10,000 steps with warm-up and cosine: does any diverge?"""
+    """10,000 steps without a schedule, and with warm-up and cosine: does any diverge?"""
     theta, scales = named(name)
     rows = []
-    for number in LONG_TASKS:
-        task, make = frozen(split)[number], learned(theta, schedule=cosine, steps=LONG, scales=scales)
+    for number, schedule in itertools.product(LONG_TASKS, (constant, cosine)):
+        task, make = frozen(split)[number], learned(theta, schedule=schedule, steps=LONG, scales=scales)
         curve = curves(task, number, 1, 1, LONG, make)[0]
         best = curve[0].unfold(0, 500, 500).mean(1).min().item()  # of windows of 500 steps
         final = curve[0, -500:].mean().item()
-        rows.append({"task": number, "family": task.family, "first": curve[0, 0].item(), "best": best, "final": final,
-                     "diverged": final > 1.5 * best})  # fmt: skip
+        rows.append({"task": number, "family": task.family, "schedule": schedule.__name__, "first": curve[0, 0].item(),
+                     "best": best, "final": final, "diverged": final > 1.5 * best})  # fmt: skip
     return rows
 
 
