@@ -105,10 +105,8 @@ class Compiled:
     ) -> None:  # fmt: skip
         """p <- p - scale o_0 exp(exp_mult o_1), and the state, of what `takes` accepts; scale: as `batched.step_` has lr."""
         assert meta.packed is not None
-        scale = (
-            torch.as_tensor(scale) if by_signal else scale
-        )  # what differs from tensor to tensor comes in by this door
         unbiased = corrections(meta, state.t) if by_signal else None
+        scale = torch.as_tensor(scale) if by_signal else scale  # the signal multiplies rates per element
         each = _per_element(scale, p) if isinstance(scale, Tensor) else None
         # In the order of `cpu.RATES`. Rates per element multiply the bare step, which is what a parameter shrunk to 0 leaves.
         own = (1.0, scale, exp_mult, 1.0, 0.0, 1.0) if each is None else (1.0, 1.0, exp_mult, 0.0, 0.0, 1.0)

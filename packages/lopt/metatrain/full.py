@@ -38,15 +38,9 @@ def weights_of(theta: Tensor, hidden: tuple[int, ...]) -> tuple[MLP, Decays]:
 
 
 def step(
-    rows: Tensor,
-    g: Tensor,
-    state: State,
-    mlp: MLP,
-    decays: Decays,
-    layout: Layout,
-    lr: Tensor | float = 1.0,
+    rows: Tensor, g: Tensor, state: State, mlp: MLP, decays: Decays, layout: Layout, lr: Tensor | float = 1.0,
     by_signal: bool = False,
-) -> tuple[Tensor, State]:
+) -> tuple[Tensor, State]:  # fmt: skip
     """One step of every particle, (n, size) and its state after it; pure, all particles with the same meta-weights."""
     n, blend = len(rows), torch.lerp
     square = g * g

@@ -133,7 +133,9 @@ class Lane:
         return self.age >= self.horizon
 
     def lr(self, t: Tensor) -> Tensor:
-        """What each element's step is multiplied by after t (n,) steps: (n, size)."""
+        """What each element's step is multiplied by after t (n,) steps: (n, size), or (size,) where it does not fall."""
+        if self.unroll.lr_decay_steps is None:
+            return self.scale
         return self.unroll.scales.after(t)[:, None] * self.scale
 
     def advance(self, theta: Tensor) -> tuple[Tensor, float]:
@@ -171,14 +173,7 @@ class Lane:
         batches = [self.instances.next_batch(self.generator) for _ in range(self.unroll.truncation)]
         t = self.state.t + torch.arange(len(batches))[:, None]  # (steps, n)
         losses, rows, state = full.unroll(
-            leaf,
-            self.rows,
-            self.state,
-            self.instances,
-            batches,
-            self.unroll.hidden,
-            self.lr,
-            self.unroll.by_signal,
+            leaf, self.rows, self.state, self.instances, batches, self.unroll.hidden, self.lr, self.unroll.by_signal
         )
         self.first = torch.where(self.state.t == 0, losses[0].detach(), self.first)
         own = meta_loss(losses, self.first, self.unroll.floor)
