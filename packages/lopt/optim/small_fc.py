@@ -7,8 +7,8 @@ AdafacMLPLOpt of google/learned_optimization. Per element:
     o = MLP(f)                                                              39 -> 32 -> 32 -> 2
     p <- p - lr * o_0 exp(exp_mult o_1) step_mult
 
-Meta-weights may want that multiplied by how much a tensor's gradients agree and by a factor that falls with t; packaged mulo
-does (`lopt.models.small_fc.StepScales`), small_fc and published ones do not.
+Meta-weights may want that multiplied by how much a tensor's gradients agree, as the packaged ones do, and by a factor that falls
+with t, as packaged mulo does (`lopt.models.small_fc.StepScales`); published ones want neither.
 
 Three layers below: `small_fc_step` is the mathematics on whole tensors (pure: meta-training uses it); `small_fc_update_`
 does the same in place, in blocks, at a fifth of the cost; `SmallFCLOpt` only groups parameters.
