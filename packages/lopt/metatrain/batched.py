@@ -161,15 +161,19 @@ def reference_step_(
     hidden = torch.bmm(torch.cat([meta.first, constant], 2), x, out=scratch.layers[0])
     for weight, bias, out in zip(meta.tail, meta.biases[1:], scratch.layers[1:], strict=True):
         hidden = torch.bmm(weight, hidden.relu_(), out=out).add_(bias)
-    lr = lr * signals(state, meta, layout)[:, layout.owner] if by_signal else lr
+    if by_signal:
+        lr = lr * signals(state, state.t, meta.momentum[:, :1], meta.rms, layout)
     p.sub_(hidden[:, 0] * torch.exp(EXP_MULT * hidden[:, 1]) * (STEP_MULT * lr))
     state.t += 1
 
 
-def signals(state: State, meta: MetaBatch, layout: Layout) -> Tensor:
-    """`lopt.features.signal` of every tensor, (n, tensors) in the task's order; of moments after the step and t before it."""
-    m2, v2 = layout.mean(state.m[:, 0].square()), layout.mean(state.v.square())
-    return signal(m2, v2, meta.momentum[:, :1], meta.rms, state.t[:, None])
+def signals(state: State, t: Tensor, b1: Tensor, b2: Tensor, layout: Layout) -> Tensor:
+    """`lopt.features.signal` of every element's tensor, (n, size), from the moments after the step and t (n,) before it.
+
+    b1, b2: the decays of m_0 and v, () for all particles or (n, 1).
+    """
+    m2, v2 = layout.mean(torch.stack([state.m[:, 0], state.v]).square())  # (n, tensors) each
+    return signal(m2, v2, b1, b2, t[:, None])[:, layout.owner]
 
 
 def accumulate_(state: State, g: Tensor, meta: MetaBatch, layout: Layout) -> None:

@@ -57,11 +57,11 @@ def learned(
         n, layout = len(stack) * instances.n, instances.layout
         meta = batched.meta_batch(stack.repeat_interleave(instances.n, 0))
         state, scratch = batched.initial_state(layout, n), batched.Scratch(n, layout, (32, 32))
-        scale = instances.step_scale(scales)
+        rates = instances.rates(scales)
 
         def step(rows: Tensor, gradient: Tensor, t: int) -> None:
-            now = lr * schedule(t, steps) * scales.after(state.t)[:, None]
-            batched.step_(rows, gradient, state, meta, layout, scratch, now * scale, scales.by_signal)
+            now = lr * schedule(t, steps) * rates(state.t)
+            batched.step_(rows, gradient, state, meta, layout, scratch, now, scales.by_signal)
 
         return step
 

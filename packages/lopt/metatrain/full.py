@@ -12,18 +12,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ..features import (
-    BASE_DECAYS,
-    SMALL_FC,
-    Decays,
-    effective_decay,
-    factor_features,
-    safe_rsqrt,
-    signal,
-    time_features,
-)
+from ..features import BASE_DECAYS, SMALL_FC, Decays, effective_decay, factor_features, safe_rsqrt, time_features
 from ..models.mlp import MLP
-from .batched import EXP_MULT, STEP_MULT, State, axes_of, split
+from .batched import EXP_MULT, STEP_MULT, State, axes_of, signals, split
 from .inner import Instances
 from .layout import Layout
 
@@ -62,14 +53,9 @@ def step(
     for i in range(1, last + 1):
         hidden = torch.addmm(mlp.biases[i][:, None], mlp.weights[i], hidden.relu())
     direction, magnitude = hidden.unflatten(1, (n, -1))
-    lr = lr * signals(after, decays, layout, state.t) if by_signal else lr
+    if by_signal:
+        lr = lr * signals(after, state.t, decays.momentum[0], decays.rms, layout)
     return rows - (STEP_MULT * lr) * direction * torch.exp(EXP_MULT * magnitude), after
-
-
-def signals(after: State, decays: Decays, layout: Layout, t: Tensor) -> Tensor:
-    """`lopt.features.signal` of every element's tensor, (n, size)."""
-    mean = layout.mean(torch.stack([after.m[:, 0], after.v]).square())  # (2, n, tensors)
-    return signal(mean[0], mean[1], decays.momentum[0], decays.rms, t[:, None])[:, layout.owner]
 
 
 def channels(rows: Tensor, g: Tensor, a: State, layout: Layout) -> Tensor:

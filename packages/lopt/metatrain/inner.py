@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -44,6 +44,11 @@ class Instances:
         """(size,) what steps are multiplied by; `Task.hidden` says which tensors are hidden."""
         tensors = zip(self.task.shapes, self.task.hidden, strict=True)
         return self.layout.spread([scales.of(len(shape), fan_in(shape), hidden) for shape, hidden in tensors])
+
+    def rates(self, scales: StepScales) -> Callable[[Tensor], Tensor]:
+        """What elements' steps are multiplied by, of steps done (n,): (n, size), or (size,) where it does not fall."""
+        scale = self.step_scale(scales)
+        return (lambda t: scale) if scales.lr_decay_steps is None else (lambda t: scales.after(t)[:, None] * scale)
 
     def next_batch(self, generator: torch.Generator) -> tuple[Tensor, ...]:
         """One inner step's examples of every instance."""

@@ -118,7 +118,7 @@ class Lane:
         self.pairs = None if self.copies == 1 else Pairs(unroll.method, n, size, unroll.sigma, unroll.free)
         self.rows = self.instances.origin.repeat(self.copies, 1)
         self.state = batched.initial_state(self.layout, self.copies * n)
-        self.scale = self.instances.step_scale(unroll.scales)
+        self.lr = self.instances.rates(unroll.scales)
         self.first = torch.ones(n)  # L0
         self.age = 0  # inner steps of the lane; particles that blew up are younger
         self.scratch = batched.Scratch(self.copies * n, self.layout, unroll.hidden)
@@ -131,12 +131,6 @@ class Lane:
     @property
     def done(self) -> bool:
         return self.age >= self.horizon
-
-    def lr(self, t: Tensor) -> Tensor:
-        """What each element's step is multiplied by after t (n,) steps: (n, size), or (size,) where it does not fall."""
-        if self.unroll.lr_decay_steps is None:
-            return self.scale
-        return self.unroll.scales.after(t)[:, None] * self.scale
 
     def advance(self, theta: Tensor) -> tuple[Tensor, float]:
         """One truncation: (estimate of the meta-gradient (D,), mean meta-loss). Particles that blew up begin anew."""

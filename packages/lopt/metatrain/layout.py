@@ -84,9 +84,14 @@ class Layout:
         """(size, tensors) float32: 1 where an element belongs to a tensor, in the task's order."""
         return torch.nn.functional.one_hot(self.owner, len(self.shapes)).to(torch.float32)
 
+    @cached_property
+    def averaging(self) -> Tensor:
+        """(size, tensors) float32: `member` over the tensors' sizes."""
+        return self.member / self.member.sum(0)
+
     def mean(self, x: Tensor) -> Tensor:
         """(..., size) -> (..., tensors): each tensor's mean, in the task's order; a product, which is differentiated fast."""
-        return x @ (self.member / self.member.sum(0)).to(x.dtype)
+        return x @ self.averaging.to(x.dtype)
 
     def spread(self, factors: Sequence[float]) -> Tensor:
         """(size,) a number for each tensor, in the task's order, to all of its elements."""

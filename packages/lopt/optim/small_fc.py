@@ -186,7 +186,8 @@ class SmallFCLOpt(LearnedOptimizer):
         device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
         w = self.placed(values["weights"], device, dtype)
-        decays = hold(w.decays().to(device, dtype), ok)
+        own = w.decays().to(device, dtype)
+        decays = hold(own, ok)
         handle = dispatch.kernels(self.options["backend"], SMALL_FC, w.mlp, device, dtype, self.options["config"])
         done = torch.stack([s.state["step"] for s in slots]).to(dtype)
         times, falls = time_features(done), decayed(group, w, done)
@@ -194,8 +195,7 @@ class SmallFCLOpt(LearnedOptimizer):
         together, alone = cpu.divide(handle, members)
 
         def signal_at(places: Any) -> SignalAt | None:
-            """Of the tensors at these places; a step that is skipped has decays of 1, so not of those."""
-            own = w.decays().to(device, dtype)
+            """Of the tensors at these places; a step that is skipped is held by decays of 1, which are not asked."""
             return (lambda mean_square: signal_of(mean_square, own, done[places])) if w.scales.by_signal else None
 
         if handle is not None and together:
