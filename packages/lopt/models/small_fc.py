@@ -50,6 +50,8 @@ class StepScales:
         for name in ("hidden_lr_mult", "vector_lr_mult", "lr_decay_steps"):
             if (x := getattr(self, name)) is not None and not x > 0:
                 raise ValueError(f"{name}={x}: what steps are multiplied by is a positive number")
+        if not isinstance(self.by_signal, bool):
+            raise ValueError(f"by_signal={self.by_signal!r}: it is true or false")
         if self.hidden_lr_mult is None and self.vector_lr_mult != 1:
             raise ValueError(
                 f"vector_lr_mult={self.vector_lr_mult} is MuLO's and wants a hidden_lr_mult; small_fc's is 1"

@@ -38,6 +38,7 @@ pytest.importorskip("sklearn", reason="some of these tasks are on scikit-learn's
         (lambda: Unroll(hidden_lr_mult=0.0), "hidden_lr_mult=0.0: what steps are multiplied by is a positive number"),
         (lambda: Unroll(hidden_lr_mult=16.0, vector_lr_mult=-1.0), "vector_lr_mult=-1.0: what steps are multiplied by"),
         (lambda: Unroll(lr_decay_steps=0.0), "lr_decay_steps=0.0: what steps are multiplied by is a positive number"),
+        (lambda: Unroll(by_signal="maybe"), "by_signal='maybe': it is true or false"),
         (lambda: Unroll(vector_lr_mult=0.25), "is MuLO's and wants a hidden_lr_mult"),
         (lambda: Unroll(floor=0.0), "a share of the first loss, above 0"),
         (lambda: Pairs("pes", 2, 3, 0.0), "positive deviation"),
